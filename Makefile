@@ -1,0 +1,33 @@
+# The set-up is pip in a virtual environment; `make run` and `make test` make it when it is not there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test check accuracy bench clean
+
+run: $(READY)  ## watch a model adapt from printed digits to handwriting (ARGS="--learners 4" for more)
+	$(BIN)/crodobo run $(ARGS)
+
+test: check  ## everything that must hold
+	$(BIN)/pytest
+
+check: $(READY)  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+accuracy: $(READY)  ## the accuracy bars in full (half an hour on two cores)
+	$(BIN)/python benchmarks/accuracy.py $(ARGS)
+
+bench: $(READY)  ## speed and memory
+	$(BIN)/crodobo bench $(ARGS)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("crodobo needs Python 3.11 or newer; name one with make PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:  ## remove the environment and everything made, results excepted
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,65 @@
+"""Online domain adaptation that burns after reading.
+
+A model trained on a labelled public source adapts itself, query by query, to a private unlabelled stream; each
+query is adapted on, predicted, then erased.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crodobo.augment import Augment as Augment
+    from crodobo.data import Benchmark as Benchmark
+    from crodobo.data import load_benchmark as load_benchmark
+    from crodobo.data import stream as stream
+    from crodobo.errors import CrodoboError as CrodoboError
+    from crodobo.errors import QueryBurned as QueryBurned
+    from crodobo.learner import Learner as Learner
+    from crodobo.methods import CroDoBo as CroDoBo
+    from crodobo.methods import Method as Method
+    from crodobo.methods import Single as Single
+    from crodobo.methods import SourceOnly as SourceOnly
+    from crodobo.methods import get_method as get_method
+    from crodobo.model import Model as Model
+    from crodobo.model import load_model as load_model
+    from crodobo.prediction import Prediction as Prediction
+    from crodobo.protocol import one_pass as one_pass
+    from crodobo.protocol import online as online
+    from crodobo.query import Query as Query
+    from crodobo.source import Source as Source
+
+__version__ = "0.1.0"
+
+# Where each public name lives. They are imported on first use: torch takes seconds, `crodobo --help` should not.
+_HOMES = {
+    "Augment": "crodobo.augment",
+    "Benchmark": "crodobo.data",
+    "CroDoBo": "crodobo.methods",
+    "CrodoboError": "crodobo.errors",
+    "Learner": "crodobo.learner",
+    "Method": "crodobo.methods",
+    "Model": "crodobo.model",
+    "Prediction": "crodobo.prediction",
+    "Query": "crodobo.query",
+    "QueryBurned": "crodobo.errors",
+    "Single": "crodobo.methods",
+    "Source": "crodobo.source",
+    "SourceOnly": "crodobo.methods",
+    "get_method": "crodobo.methods",
+    "load_benchmark": "crodobo.data",
+    "load_model": "crodobo.model",
+    "one_pass": "crodobo.protocol",
+    "online": "crodobo.protocol",
+    "stream": "crodobo.data",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'crodobo' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,5 @@
+"""`crodobo bench`."""
+
+
+def bench() -> None:
+    """Measure."""

@@ -1,0 +1,51 @@
+"""The `crodobo` command: its sub-commands, and how errors reach people."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from crodobo import __version__
+from crodobo.cli.bench import bench
+from crodobo.cli.run import run
+from crodobo.errors import CrodoboError, Interrupted
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run)
+app.command()(bench)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"crodobo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def crodobo(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Online domain adaptation that burns after reading."""
+
+
+def main() -> None:
+    """Run a command; an error is one sentence on standard error and a status other than 0."""
+    try:
+        app()
+    except Interrupted as error:
+        print(error, file=sys.stderr)
+        sys.exit(130)
+    except CrodoboError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("stopped at once; what was checkpointed is kept", file=sys.stderr)
+        sys.exit(130)

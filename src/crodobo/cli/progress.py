@@ -1,0 +1,175 @@
+"""What a run shows while it goes on: a live view in a terminal, plain lines elsewhere, or nothing."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from crodobo.metrics import QueryRecord, StreamRecord
+from crodobo.run import Reporter
+
+PLAIN_EVERY = 5.0  # seconds between plain lines
+
+
+def make_reporter(quiet: bool) -> "QuietReporter | LiveReporter | PlainReporter":
+    """The reporter that suits where the output goes."""
+    console = Console()
+    if quiet:
+        return QuietReporter()
+    return LiveReporter(console) if console.is_terminal else PlainReporter(console)
+
+
+def describe(record: StreamRecord) -> str:
+    """The state of a stream in one line."""
+    rows = record.rows
+    parts = [f"online {percent(record.online_accuracy)}"]
+    if (kept := recent(rows, "kept")) is not None:
+        parts.append(f"kept {percent(kept)}")
+    if (agreement := recent(rows, "agreement")) is not None:
+        parts.append(f"agree {percent(agreement)}")
+    parts.append(f"{recent(rows, 'seconds') or 0:.2f} s/query")
+    if record.refused:
+        parts.append(f"refused {len(record.refused)}")
+    return " · ".join(parts)
+
+
+def recent(rows: list[QueryRecord], name: str) -> float | None:
+    """Mean of a column over the last ten queries."""
+    values = [value for row in rows[-10:] if (value := getattr(row, name)) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def percent(value: float | None) -> str:
+    """A fraction for people.
+
+    >>> percent(0.8849)
+    '88.5 %'
+    """
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+class QuietReporter(Reporter):
+    """Says nothing; warnings among the notes are dropped too, since the result holds them."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class PlainReporter(QuietReporter):
+    """A line every few seconds, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = 0.0
+        self._steps = self._warmed = self._queries = 0
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def warming_up(self, steps: int) -> None:
+        self._steps = steps
+        self._print(f"warm-up on the source: {steps} steps")
+
+    def warmed_up_step(self) -> None:
+        self._warmed += 1
+        if self._due():
+            self._print(f"warm-up {self._warmed}/{self._steps}")
+
+    def streaming(self, queries: int) -> None:
+        self._queries = queries
+        self._print(f"stream: {queries} queries")
+
+    def query(self, record: StreamRecord) -> None:
+        if self._due() or record.queries == self._queries:
+            left = (self._queries - record.queries) * (recent(record.rows, "seconds") or 0)
+            self._print(f"query {record.queries}/{self._queries} · {describe(record)} · {left:.0f} s left")
+
+    def _due(self) -> bool:
+        return time.monotonic() - self._last >= PLAIN_EVERY
+
+    def _print(self, text: str) -> None:
+        self._last = time.monotonic()
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+
+class LiveReporter(QuietReporter):
+    """A bar that moves, with the numbers beside it."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeRemainingColumn(compact=True),
+            NumbersColumn(),
+            console=console,
+        )
+        self._task = self._progress.add_task("loading data and libraries", total=None, visible=False)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False)
+
+    def warming_up(self, steps: int) -> None:
+        if steps:
+            self._task = self._progress.add_task("warm-up", total=steps, numbers="learning the public source")
+
+    def warmed_up_step(self) -> None:
+        self._progress.advance(self._task)
+
+    def streaming(self, queries: int) -> None:
+        self._task = self._progress.add_task("stream ", total=queries, numbers="")
+
+    def query(self, record: StreamRecord) -> None:
+        self._progress.update(self._task, completed=record.queries, numbers=describe(record))
+
+
+class NumbersColumn(ProgressColumn):
+    """The numbers of a task, as it last gave them."""
+
+    def render(self, task: Task) -> Text:
+        return Text(str(task.fields.get("numbers", "")), style="cyan")
+
+
+def print_summary(result: dict[str, Any], folder: Path) -> None:
+    """The result in a few lines, and where the rest is."""
+    console = Console()
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("online accuracy", f"[bold]{percent(result['online_accuracy'])}[/bold]")
+    table.add_row("one-pass accuracy", f"[bold]{percent(result['one_pass_accuracy'])}[/bold]")
+    if result["kept"] is not None:
+        table.add_row("pseudo-labels kept", percent(result["kept"]))
+    if result["agreement"] is not None:
+        table.add_row("learners agree", percent(result["agreement"]))
+    table.add_row("samples", f"{result['samples']} in {result['queries']} queries, each erased after its prediction")
+    table.add_row("time per query", f"{result['seconds_per_query']:.2f} s")
+    table.add_row("peak memory", f"{result['peak_rss_mb']:.0f} MB")
+    for name, count in (
+        ("refused queries", len(result["refused_queries"])),
+        ("skipped updates", result["skipped_updates"]),
+    ):
+        if count:
+            table.add_row(name, str(count))
+    console.print(
+        f"\n{result['method']} on {result['benchmark']}, seed {result['seed']}", style="bold", highlight=False
+    )
+    console.print(table, highlight=False)
+    console.print(f"{folder}/report.html", highlight=False, soft_wrap=True)

@@ -1,0 +1,92 @@
+"""`crodobo run`: one method over one benchmark's stream."""
+
+import enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class Norm(enum.StrEnum):
+    mixed = enum.auto()
+    running = enum.auto()
+    query = enum.auto()
+
+
+class Order(enum.StrEnum):
+    adapt_then_predict = "adapt-then-predict"
+    predict_then_adapt = "predict-then-adapt"
+
+
+def run(
+    benchmark: Annotated[str, typer.Option(help="What to adapt from and to.")] = "glyphs",
+    method: Annotated[str, typer.Option(help="crodobo, single (w/o CroDoBo) or source-only.")] = "crodobo",
+    learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
+    seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
+    query_size: Annotated[int, typer.Option(help="Samples in a query.")] = 64,
+    queries: Annotated[int | None, typer.Option(help="Stop the stream after so many.  [default: all]")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Pixels a side.  [default: the benchmark's]")] = None,
+    backbone: Annotated[str, typer.Option(help="small, a timm name, or torchvision/NAME.")] = "small",
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Fetch the library's pretrained weights.")] = False,
+    weights: Annotated[Path | None, typer.Option(help="Initial backbone weights (.safetensors, .pth).")] = None,
+    tau: Annotated[float | None, typer.Option(help="Confidence of a pseudo-label.  [default: 0.95]")] = None,
+    lam: Annotated[float | None, typer.Option(help="Weight of the diversity term.  [default: 0.4]")] = None,
+    norm: Annotated[Norm, typer.Option(help="BatchNorm statistics at prediction.")] = Norm.mixed,
+    running_weight: Annotated[float, typer.Option(help="Weight of the running statistics in `mixed`.")] = 0.8,
+    order: Annotated[Order, typer.Option(help="Which comes first.")] = Order.adapt_then_predict,
+    warmup: Annotated[int, typer.Option(help="Steps on the source before the stream.")] = 300,
+    lr: Annotated[float, typer.Option(help="Learning rate of new layers.")] = 8e-4,
+    backbone_lr_scale: Annotated[
+        float | None, typer.Option(help="Times that for the backbone.  [default: 0.01 pretrained, 1 random]")
+    ] = None,
+    weight_decay: Annotated[float, typer.Option()] = 5e-4,
+    parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
+    ] = None,
+    checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
+    out: Annotated[Path | None, typer.Option(help="Result folder.  [default: runs/BENCHMARK-METHOD-kK-seedS]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result's folder and nothing else.")] = False,
+) -> None:
+    """Adapt to a benchmark's stream query by query, predict, erase; write numbers, curve, report and model."""
+    from crodobo.cli.progress import make_reporter, print_summary
+    from crodobo.config import RunSettings
+    from crodobo.methods import get_method
+    from crodobo.run import run as run_benchmark
+
+    options: dict[str, Any] = {
+        "learners": learners,
+        "seed": seed,
+        "backbone": backbone,
+        "pretrained": pretrained,
+        "weights": weights,
+        "tau": tau,
+        "lam": lam,
+        "norm": norm.value,
+        "running_weight": running_weight,
+        "order": order.value,
+        "warmup": warmup,
+        "lr": lr,
+        "backbone_lr_scale": backbone_lr_scale,
+        "weight_decay": weight_decay,
+        "parallel": parallel,
+        "threads": threads,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = RunSettings.of(
+        benchmark=benchmark,
+        method=method,
+        query_size=query_size,
+        queries=queries,
+        image_size=image_size,
+        checkpoint_every=checkpoint_every,
+        options=get_method(method).Settings.of(**given),
+    )
+    folder = out or Path("runs") / f"{benchmark}-{method}-k{settings.options.learners}-seed{seed}"
+    with make_reporter(quiet) as reporter:
+        result = run_benchmark(settings, folder, resume=resume, reporter=reporter)
+    if quiet:
+        print(folder)
+    else:
+        print_summary(result, folder)

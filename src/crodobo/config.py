@@ -1,0 +1,77 @@
+"""Settings: validated models, one inside the other. Every result stores the settings that made it."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
+
+from crodobo.errors import BadSettings
+from crodobo.normalisation import Norm
+
+Order = Literal["adapt-then-predict", "predict-then-adapt"]
+Positive = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """Settings are data: checked when they are made, and never changed after."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Make settings; what is wrong comes out as one sentence.
+
+        >>> LearnerSettings.of(lr=-1)
+        Traceback (most recent call last):
+        ...
+        crodobo.errors.BadSettings: lr cannot be -1: input should be greater than 0
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(cls.model_fields)
+                raise BadSettings(f"there is no setting {name} here; the settings are {known}") from None
+            message = first["msg"][0].lower() + first["msg"][1:]
+            raise BadSettings(f"{name} cannot be {first['input']}: {message}") from None
+
+
+class LearnerSettings(Settings):
+    """What a learner is made of."""
+
+    backbone: str = "small"
+    pretrained: bool = False
+    weights: Path | None = None
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 8e-4
+    backbone_lr_scale: NonNegative | None = None  # None: 0.01 for a pretrained backbone, 1 for a random one
+    weight_decay: NonNegative = 5e-4
+    norm: Norm = "mixed"
+    running_weight: Fraction = 0.8
+    warmup: Annotated[int, Field(ge=0)] = 300
+    warmup_batch: Annotated[int, Field(ge=2)] = 64
+
+
+class MethodSettings(LearnerSettings):
+    """What every method has; a method with settings of its own adds them in a subclass."""
+
+    learners: Positive = 1
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    order: Order = "adapt-then-predict"
+    parallel: bool = True
+    threads: Positive | None = None  # None: the cores, shared among the learners
+
+
+class RunSettings(Settings):
+    """What a run is made of."""
+
+    benchmark: str = "glyphs"
+    method: str = "crodobo"
+    query_size: Positive = 64
+    queries: Positive | None = None
+    image_size: Annotated[int, Field(ge=8, le=1024)] | None = None
+    checkpoint_every: Positive = 10
+    options: SerializeAsAny[MethodSettings]

@@ -1,0 +1,77 @@
+"""Benchmark: a labelled source and a target whose labels only the protocol sees."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from crodobo import pixels
+from crodobo.augment import Augment
+from crodobo.errors import BadSource
+from crodobo.query import Query
+from crodobo.source import Source
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Source, target and how views of their images are made.
+
+    Parameters
+    ----------
+    name, description
+        For reports.
+    source
+        The labelled public data.
+    images, labels
+        The target; it arrives as a stream, and its labels are for scoring alone.
+    augment
+        Weak and strong views that suit the images.
+    """
+
+    name: str
+    description: str
+    source: Source
+    images: Tensor
+    labels: Tensor
+    augment: Augment
+
+    def __post_init__(self) -> None:
+        if problem := pixels.problem(self.images):
+            raise BadSource(f"the target of {self.name} {problem}")
+        if self.images.shape[1:] != self.source.images.shape[1:]:
+            raise BadSource(
+                f"target and source of {self.name} differ in shape: {tuple(self.images.shape[1:])} "
+                f"and {self.source.shape}; bring them to one size and number of channels"
+            )
+        classes = len(self.source.classes)
+        if self.labels.shape != (len(self.images),) or self.labels.min() < 0 or self.labels.max() >= classes:
+            raise BadSource(f"the target of {self.name} needs one label in 0 to {classes - 1} for each image")
+
+    def order(self, seed: int) -> Tensor:
+        """The random order in which the target streams by."""
+        return torch.randperm(len(self.images), generator=Generator().manual_seed(seed))
+
+    def stream(
+        self, size: int, seed: int, *, start: int = 0, queries: int | None = None
+    ) -> Iterator[tuple[Query, Tensor]]:
+        """Queries of `size` with their labels, from query `start` up to `queries` in all."""
+        for indices in self.order(seed).split(size)[start:queries]:
+            yield Query(self.images[indices]), self.labels[indices]
+
+    def resized(self, size: int) -> "Benchmark":
+        """The same benchmark with images of `size` × `size` pixels."""
+        source = Source(resize(self.source.images, size), self.source.labels, self.source.classes)
+        return replace(self, source=source, images=resize(self.images, size))
+
+
+def resize(images: Tensor, size: int) -> Tensor:
+    """Square uint8 images of another size."""
+    if images.shape[-2:] == (size, size):
+        return images
+    batches = [
+        F.interpolate(batch.float(), size=(size, size), mode="bilinear", align_corners=False, antialias=True)
+        for batch in images.split(1024)
+    ]
+    return torch.cat([batch.round_().clamp_(0, 255).to(torch.uint8) for batch in batches])

@@ -1,0 +1,36 @@
+"""A folder for what can be made again: rendered benchmarks, never anything of a private stream."""
+
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+
+def cache_folder() -> Path:
+    """`$CRODOBO_CACHE`, or `crodobo` in the user's cache folder."""
+    if named := os.environ.get("CRODOBO_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crodobo"
+
+
+def cached(name: str, make: Callable[[], Arrays]) -> Arrays:
+    """The arrays of that name; made on the first call, or when the file in the cache is damaged."""
+    path = cache_folder() / f"{name}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {key: stored[key] for key in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        arrays = make()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        with unfinished.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+        unfinished.replace(path)
+    except OSError:
+        pass  # without a writable cache the arrays are made anew each time
+    return arrays

@@ -1,0 +1,23 @@
+"""How K learners step: one after the other, or each in a thread of its own."""
+
+import os
+
+from crodobo.engine.base import Engine
+from crodobo.engine.parallel import Parallel
+from crodobo.engine.sequence import Sequence
+
+__all__ = ["Engine", "Parallel", "Sequence", "make_engine"]
+
+
+def make_engine(learners: int, *, parallel: bool = True, threads: int | None = None) -> Engine:
+    """The engine for this machine: by default a thread for each learner, the cores shared among them."""
+    cores = available_cores()
+    threads = threads or max(1, cores // learners)
+    if parallel and learners > 1:
+        return Parallel(workers=min(learners, cores), threads=threads)
+    return Sequence(threads)
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,37 @@
+"""What can go wrong, as sentences for people.
+
+Every error that a user can cause is a `CrodoboError` whose text says what is wrong and what to do.
+The command line prints that text alone and exits with status 2.
+"""
+
+
+class CrodoboError(Exception):
+    """Something the user can put right; the text says how."""
+
+
+class QueryBurned(CrodoboError):
+    """A query was read after it had been erased."""
+
+
+class BadQuery(CrodoboError):
+    """A query that no model can take; it is refused before any weight moves."""
+
+
+class BadSource(CrodoboError):
+    """Source data that cannot be learned from."""
+
+
+class BadSettings(CrodoboError):
+    """Settings that contradict each other or lie outside their range."""
+
+
+class BadWeights(CrodoboError):
+    """A weights file that cannot be read or does not fit the network."""
+
+
+class BadCheckpoint(CrodoboError):
+    """A checkpoint that cannot be read or belongs to another run."""
+
+
+class Interrupted(CrodoboError):
+    """The user asked the run to stop, and it has stopped in order."""

@@ -1,0 +1,44 @@
+"""Ctrl-C and SIGTERM as a request that the run heeds when it is in order."""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignal:
+    """Inside its `with`, the first signal only sets `requested`; the second does what signals do.
+
+    Parameters
+    ----------
+    note
+        Told that the request has been heard.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self.requested = False
+        self._note = note
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._give_back()
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        self._give_back()
+        self._note("stopping after this query; once more stops at once")
+
+    def _give_back(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}

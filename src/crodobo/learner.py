@@ -1,0 +1,177 @@
+"""Learner: one network with its optimiser, its generator and its BatchNorm modes."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrizations import weight_norm
+
+from crodobo.augment import Augment
+from crodobo.backbones import Backbone, build_backbone
+from crodobo.config import LearnerSettings
+from crodobo.engine import Engine
+from crodobo.normalisation import batch_norms, batch_statistics, mixed_statistics, running_weight
+from crodobo.prediction import Prediction
+from crodobo.source import Source
+
+
+class Network(nn.Module):
+    """Pixels → backbone → bottleneck of 256 with BatchNorm → weight-normalised linear classifier."""
+
+    def __init__(self, backbone: Backbone, classes: int, bottleneck: int = 256) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.std: Tensor
+        self.register_buffer("mean", torch.tensor(backbone.mean)[:, None, None])
+        self.register_buffer("std", torch.tensor(backbone.std)[:, None, None])
+        self.backbone = backbone.network
+        self.bottleneck = nn.Sequential(nn.Linear(backbone.features, bottleneck), nn.BatchNorm1d(bottleneck))
+        self.classifier = weight_norm(nn.Linear(bottleneck, classes))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Bottleneck features of images in 0..1."""
+        features: Tensor = self.bottleneck(self.backbone((images - self.mean) / self.std))
+        return features
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.features(images))
+        return logits
+
+
+class Learner:
+    """A network that takes one update at a time, whole or not at all.
+
+    Everything random about a learner (its initial weights, its bootstraps, its views of the source) comes from
+    its own seed, so that learners differ from each other and each repeats itself.
+
+    Parameters
+    ----------
+    shape
+        Channels, height and width of the images that it takes.
+    classes
+        How many classes it tells apart.
+    seed
+        Decides the initial weights and every draw.
+    settings
+        Backbone, learning rates, norm.
+    """
+
+    def __init__(self, shape: tuple[int, ...], classes: int, seed: int, settings: LearnerSettings) -> None:
+        self.settings = settings
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            backbone = build_backbone(
+                settings.backbone, shape, pretrained=settings.pretrained, weights=settings.weights
+            )
+            network = Network(backbone, classes).eval()
+        self.network: Network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.generator = Generator().manual_seed(seed)
+        scale = settings.backbone_lr_scale
+        if scale is None:
+            scale = 0.01 if backbone.pretrained else 1.0
+        new = [*network.bottleneck.parameters(), *network.classifier.parameters()]
+        self.optimiser = torch.optim.Adam(
+            [
+                {"params": list(network.backbone.parameters()), "lr": settings.lr * scale},
+                {"params": new, "lr": settings.lr},
+            ],
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        self._norms = batch_norms(network)
+        self._statistics = [
+            buffer
+            for layer in self._norms
+            for buffer in (layer.running_mean, layer.running_var, layer.num_batches_tracked)
+            if buffer is not None
+        ]
+        self._kept_statistics = [buffer.clone() for buffer in self._statistics]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits in train mode: one BatchNorm batch of its own, gradients on."""
+        with batch_statistics(self._norms, len(images)):
+            logits: Tensor = self.network(images)
+        return logits
+
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> Tensor:
+        """Class probabilities, with the BatchNorm statistics that the `norm` setting names."""
+        weight = running_weight(self.settings.norm, self.settings.running_weight, len(images))
+        with mixed_statistics(self._norms, weight):
+            return torch.softmax(self.network(images), dim=1)
+
+    def update(self, loss: Tensor) -> bool:
+        """One optimiser step down the loss, or, where loss or gradient is not finite, none at all.
+
+        Returns whether the step was taken. Where it was not, weights, moments and BatchNorm statistics are as
+        they were before the forwards that led to this loss. No gradient outlives the call.
+        """
+        try:
+            if not torch.isfinite(loss):
+                self.forget()
+                return False
+            loss.backward()
+            gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
+            if not all(torch.isfinite(norm) for norm in torch._foreach_norm(gradients)):
+                self.forget()
+                return False
+            self.optimiser.step()
+        finally:
+            self.optimiser.zero_grad(set_to_none=True)
+        torch._foreach_copy_(self._kept_statistics, self._statistics)
+        return True
+
+    @torch.no_grad()
+    def forget(self) -> None:
+        """Undo what forwards since the last update did: BatchNorm statistics back, gradients gone."""
+        torch._foreach_copy_(self._statistics, self._kept_statistics)
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def warm_up(self, source: Source, augment: Augment, after_step: Callable[[], None] = lambda: None) -> None:
+        """Learn the source before the stream begins, on bootstraps of this learner's own."""
+        for _ in range(self.settings.warmup):
+            batch = source.bootstrap(self.settings.warmup_batch, self.generator)
+            logits = self.forward(augment.weak(batch.images, self.generator))
+            self.update(F.cross_entropy(logits, batch.labels))
+            after_step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights, optimiser moments and generator, by name; nothing else is needed to go on."""
+        state = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        for name, weight in self.network.named_parameters():
+            for key, value in self.optimiser.state.get(weight, {}).items():
+                state[f"optimiser.{name}.{key}"] = value
+        state["generator"] = self.generator.get_state()
+        return state
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        self.network.load_state_dict({name: state[f"network.{name}"] for name in self.network.state_dict()})
+        for name, weight in self.network.named_parameters():
+            prefix = f"optimiser.{name}."
+            moments = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+            # The fused optimiser walks weights and moments side by side in memory: same layout for both.
+            self.optimiser.state[weight] = {
+                key: torch.empty_like(weight).copy_(value) if value.shape == weight.shape else value.clone()
+                for key, value in moments.items()
+            }
+        self.generator.set_state(state["generator"])
+        torch._foreach_copy_(self._kept_statistics, self._statistics)
+
+
+def make_learners(source: Source, count: int, seed: int, settings: LearnerSettings, first: int = 0) -> list[Learner]:
+    """Learners `first` to `first + count - 1` of a run: same run and number, same learner."""
+    return [
+        Learner(source.shape, len(source.classes), seed * 1009 + number, settings)
+        for number in range(first, first + count)
+    ]
+
+
+def average(learners: list[Learner], engine: Engine, images: Tensor) -> Prediction:
+    """The learners' joint prediction of images in 0..1: the mean of their probabilities."""
+    each = torch.stack(engine.map(lambda learner: learner.predict(images), learners))
+    votes = each.argmax(dim=2)
+    agreement = float((votes == votes[0]).all(dim=0).float().mean()) if len(each) > 1 else None
+    return Prediction(each.mean(dim=0), agreement)

@@ -1,0 +1,26 @@
+"""single: the paper's ablation "w/o CroDoBo", one learner that is its own peer."""
+
+from typing import Literal
+
+from crodobo.methods.crodobo import CroDoBo, CroDoBoSettings
+
+
+class SingleSettings(CroDoBoSettings):
+    """CroDoBo's settings, with one learner."""
+
+    learners: Literal[1] = 1
+
+
+class Single(CroDoBo):
+    """The same objectives as CroDoBo for one learner, without bootstrapping across learners and without exchange.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Source
+    >>> len(Single(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0).learners)
+    1
+    """
+
+    name = "single"
+    Settings = SingleSettings

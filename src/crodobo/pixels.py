@@ -1,0 +1,45 @@
+"""The one image format of the package: batches of N×C×H×W, uint8 in 0..255 or floats in 0..1."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def as_tensor(images: Tensor | np.ndarray) -> Tensor:
+    """The same memory as a tensor: nothing is copied, so that there is only one copy to erase."""
+    return torch.from_numpy(images) if isinstance(images, np.ndarray) else images
+
+
+def problem(images: Tensor) -> str | None:
+    """What is wrong with a batch of images, as the second half of a sentence, or None.
+
+    >>> problem(torch.zeros(2, 1, 8, 8)) is None
+    True
+    >>> problem(torch.full((2, 1, 8, 8), float("nan")))
+    'has NaN or infinite pixels'
+    """
+    if images.ndim != 4:
+        return f"has shape {tuple(images.shape)}; images come as samples × channels × height × width"
+    if images.numel() == 0:
+        return f"is empty (shape {tuple(images.shape)})"
+    if images.dtype == torch.uint8:
+        return None
+    if not images.is_floating_point():
+        return f"has pixels of type {images.dtype}; use uint8 (0 to 255) or floats (0 to 1)"
+    low, high = (float(bound) for bound in torch.aminmax(images))
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return "has NaN or infinite pixels"
+    if low < 0 or high > 1:
+        return f"has pixels from {low:.3g} to {high:.3g}; floats must lie in 0 to 1 (uint8: 0 to 255)"
+    return None
+
+
+def to_unit(images: Tensor) -> Tensor:
+    """A fresh float copy in 0..1, laid out channels last, which CPU convolutions prefer.
+
+    >>> to_unit(torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8))
+    tensor([[[[0.0000, 0.2000, 1.0000]]]])
+    """
+    unit = torch.empty(images.shape, memory_format=torch.channels_last)
+    unit.copy_(images)
+    return unit.div_(255) if images.dtype == torch.uint8 else unit

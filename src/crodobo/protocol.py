@@ -1,0 +1,71 @@
+"""The protocols: how a method meets data, and what is counted. Each is one function, readable top to bottom.
+
+The protocol, not the method, owns the labels: a method is given queries, and a query carries none.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+from torch import Tensor
+
+from crodobo.errors import BadQuery
+from crodobo.methods.base import Method
+from crodobo.metrics import ConfusionMatrix, StreamRecord
+from crodobo.prediction import Prediction
+from crodobo.query import Query
+
+
+def online(
+    method: Method,
+    stream: Iterable[tuple[Query, Tensor]],
+    record: StreamRecord | None = None,
+    after_query: Callable[[StreamRecord, Prediction], None] = lambda record, prediction: None,
+) -> StreamRecord:
+    """Adapt on each query, predict it, erase it; score it with labels that the method never sees.
+
+    Online accuracy weights samples, not queries, so that a short last query counts for what it holds.
+    A query that cannot be taken is noted in the record, and the stream goes on.
+
+    Parameters
+    ----------
+    method
+        What adapts and predicts.
+    stream
+        Queries, each with the labels that it is scored by.
+    record
+        The record of the queries before, to go on with.
+    after_query
+        Called when a query has been predicted and erased.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source, SourceOnly
+    >>> method = SourceOnly(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> stream = [(Query(torch.rand(3, 1, 32, 32)), torch.tensor([0, 1, 1]))]
+    >>> online(method, stream).confusion.samples
+    3
+    """
+    record = record or StreamRecord(ConfusionMatrix(len(method.source.classes)))
+    for query, labels in stream:
+        started = time.perf_counter()
+        try:
+            with query:
+                prediction = method.step(query)
+        except BadQuery as error:
+            record.refuse(len(labels), str(error))
+            continue
+        record.add(prediction, labels, seconds=time.perf_counter() - started)
+        after_query(record, prediction)
+    return record
+
+
+def one_pass(method: Method, images: Tensor, labels: Tensor, size: int) -> ConfusionMatrix:
+    """Score the final model on the whole target once more, without adapting.
+
+    Only a benchmark, which owns its data, can: a private stream is gone by then.
+    """
+    confusion = ConfusionMatrix(len(method.source.classes))
+    for batch, truth in zip(images.split(size), labels.split(size), strict=True):
+        confusion.update(method.predict(batch).labels, truth)
+    return confusion

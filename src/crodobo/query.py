@@ -1,0 +1,125 @@
+"""Query: a batch of the private target stream that can be read once and is then erased."""
+
+from types import TracebackType
+from typing import NoReturn, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crodobo import pixels
+from crodobo.errors import BadQuery, CrodoboError, QueryBurned
+
+
+class Query:
+    """A target batch that owns its memory: read inside `with`, overwritten and gone after it.
+
+    The query takes the array over without a copy, so burning overwrites the memory that was passed in.
+    Tensors derived from it (views, float copies) are handed to `own`, and are overwritten with it.
+
+    Parameters
+    ----------
+    images
+        N×C×H×W, uint8 in 0..255 or floats in 0..1. Belongs to the query from here on.
+
+    Examples
+    --------
+    >>> import torch
+    >>> images = torch.full((2, 1, 8, 8), 200, dtype=torch.uint8)
+    >>> query = Query(images)
+    >>> with query:
+    ...     len(query), query.shape
+    (2, (1, 8, 8))
+    >>> int(images.sum())
+    0
+    >>> query.images
+    Traceback (most recent call last):
+    ...
+    crodobo.errors.QueryBurned: this query was burned when its `with` block ended; read it inside the block
+    """
+
+    def __init__(self, images: Tensor | np.ndarray) -> None:
+        if isinstance(images, np.ndarray) and not images.flags.writeable:
+            raise BadQuery("the query's array is read-only and could not be overwritten; pass a writable copy")
+        self._images = pixels.as_tensor(images)
+        self._owned = [self._images]
+        self._state = "closed"
+
+    def __enter__(self) -> Self:
+        if self._state == "burned":
+            self._read()
+        self._state = "open"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.burn()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_owned"):
+            self.burn()
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return f"Query({self._state})"
+
+    def __reduce__(self) -> NoReturn:
+        raise CrodoboError("a query cannot be copied or pickled: there is only one, and it is erased after use")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of a sample."""
+        return tuple(self._read().shape[1:])
+
+    @property
+    def images(self) -> Tensor:
+        """The images as they came."""
+        return self._read()
+
+    def pixels(self) -> Tensor:
+        """The images as floats in 0..1; overwritten with the query."""
+        return self.own(pixels.to_unit(self._read()))
+
+    def own(self, derived: Tensor) -> Tensor:
+        """Take over a tensor derived from the query, so that burning overwrites it too."""
+        self._read()
+        self._owned.append(derived)
+        return derived
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `BadQuery` if the images are not sound, or not of the shape that the model was made for."""
+        if problem := pixels.problem(self._read()):
+            raise BadQuery(f"the query {problem}; it was refused and no weight has moved")
+        if self.shape != shape:
+            raise BadQuery(
+                f"the query's images are {format_shape(self.shape)} and the source's are {format_shape(shape)} "
+                "(channels × height × width); convert them before they are sent; no weight has moved"
+            )
+
+    def burn(self) -> None:
+        """Overwrite everything that the query owns with zeros, then let it go. Calling it again is harmless."""
+        self._state = "burned"
+        with torch.no_grad():
+            for tensor in self._owned:
+                tensor.zero_()
+        self._owned.clear()
+        self._images = torch.empty(0)
+
+    def _read(self) -> Tensor:
+        if self._state == "burned":
+            raise QueryBurned("this query was burned when its `with` block ended; read it inside the block")
+        if self._state == "closed":
+            raise CrodoboError("a query is read inside `with query:`, which makes sure that it is erased")
+        return self._images
+
+
+def format_shape(shape: tuple[int, ...]) -> str:
+    """A shape for people.
+
+    >>> format_shape((3, 32, 32))
+    '3×32×32'
+    """
+    return "×".join(map(str, shape))

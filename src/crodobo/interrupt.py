@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM as a request that the run heeds when it is in order."""
 
+import os
 import signal
 import threading
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -10,17 +10,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignal:
-    """Inside its `with`, the first signal only sets `requested`; the second does what signals do.
+    """Inside its `with`, the first signal only sets `requested`; the second does what signals do."""
 
-    Parameters
-    ----------
-    note
-        Told that the request has been heard.
-    """
-
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         self.requested = False
-        self._note = note
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -36,7 +29,8 @@ class StopSignal:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
         self._give_back()
-        self._note("stopping after this query; once more stops at once")
+        # Not print: the signal may have come in the middle of one, which cannot be entered twice.
+        os.write(2, b"\nstopping after this query; once more stops at once\n")
 
     def _give_back(self) -> None:
         for number, handler in self._before.items():

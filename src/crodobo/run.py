@@ -61,7 +61,7 @@ def run(settings: RunSettings, out: Path, *, resume: bool = False, reporter: Rep
     if not stored:
         _clear(out)
 
-    with StopSignal(reporter.note) as stop:
+    with StopSignal() as stop:
         if stored:
             method, progress = restored(settings, benchmark, *stored)
             reporter.note(f"going on after query {len(progress['record']['rows'])}")

@@ -46,6 +46,3 @@ def main() -> None:
     except CrodoboError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("stopped at once; what was checkpointed is kept", file=sys.stderr)
-        sys.exit(130)

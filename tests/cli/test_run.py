@@ -1,0 +1,243 @@
+"""`crodobo run` as a person meets it: files, sentences, signals and kills, in real processes where it matters."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from crodobo import load_model
+from crodobo.checkpoint import NAME
+from crodobo.cli.main import main
+
+SHORT = ["run", "--queries", "12", "--query-size", "16", "--warmup", "4", "--checkpoint-every", "2"]
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "crodobo", *map(str, arguments)]
+
+
+def predictions(folder: Path) -> list[list[str]]:
+    with (folder / "predictions.csv").open() as file:
+        return list(csv.reader(file))
+
+
+@pytest.fixture
+def crodobo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process; its status and what it printed."""
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["crodobo", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    subprocess.run(command(*SHORT, "--out", folder, "--quiet"), check=True, capture_output=True)
+    return folder
+
+
+def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
+    assert {path.name for path in finished.iterdir()} == {
+        "result.json",
+        "curve.csv",
+        "predictions.csv",
+        "curve.png",
+        "report.html",
+        "model.safetensors",
+    }
+    result = json.loads((finished / "result.json").read_text())
+    wanted = (
+        "method benchmark seed learners queries samples online_accuracy one_pass_accuracy per_class_accuracy "
+        "seconds_per_query peak_rss_mb protocol settings versions"
+    )
+    assert set(wanted.split()) <= result.keys()
+    assert (result["method"], result["learners"], result["queries"], result["samples"]) == ("crodobo", 2, 12, 192)
+    rows = list(csv.DictReader((finished / "curve.csv").read_text().splitlines()))
+    assert [int(row["query"]) for row in rows] == list(range(1, 13))
+    assert float(rows[-1]["online_accuracy"]) == result["online_accuracy"]
+    right = [row[2] == row[4] for row in predictions(finished)[1:]]
+    assert sum(right) / len(right) == result["online_accuracy"]
+    assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_model_predicts_what_the_run_did(finished: Path) -> None:
+    from crodobo import load_benchmark
+
+    model = load_model(finished / "model.safetensors")
+    benchmark = load_benchmark("glyphs")
+    streamed = benchmark.order(0)[: 12 * 16]
+    batches = zip(benchmark.images[streamed].split(16), benchmark.labels[streamed].split(16), strict=True)
+    right = sum(int((model.predict(images).labels == labels).sum()) for images, labels in batches)
+    assert right / 192 == json.loads((finished / "result.json").read_text())["one_pass_accuracy"]
+    assert model.classes == tuple("0123456789")
+
+
+def test_a_run_killed_again_and_again_ends_with_the_same_predictions(finished: Path, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    out = tmp_path / "killed"
+    for _ in range(3):
+        process = subprocess.Popen(command(*SHORT, "--out", out, "--resume", "--quiet"))
+        while not (out / NAME).exists() and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 1.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not (out / "result.json").exists(), "the kills must come before the end"
+    subprocess.run(command(*SHORT, "--out", out, "--resume", "--quiet"), check=True)
+    assert predictions(out) == predictions(finished)
+    assert not (out / NAME).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_query_and_resume_goes_on(
+    finished: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "stopped"
+    process = subprocess.Popen(
+        command(*SHORT, "--checkpoint-every", "100", "--out", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    while not (out / NAME).exists():
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"--resume" in errors
+    assert b"Traceback" not in errors
+    subprocess.run(command(*SHORT, "--out", out, "--resume", "--quiet"), check=True)
+    assert predictions(out) == predictions(finished)
+
+
+def test_learners_in_sequence_give_the_same_files(
+    finished: Path, tmp_path: Path, crodobo: Callable[..., object]
+) -> None:
+    crodobo(*SHORT, "--sequence", "--out", tmp_path, "--quiet")
+    assert predictions(tmp_path) == predictions(finished)
+
+
+def test_a_finished_run_is_not_run_again(finished: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+    before = (finished / "result.json").stat().st_mtime_ns
+    status, out, _ = crodobo(*SHORT, "--out", finished, "--resume")
+    assert status == 0
+    assert "holds the finished run already" in out
+    assert (finished / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_checkpoint_of_other_settings_is_refused(
+    tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
+) -> None:
+    leave_checkpoint(tmp_path)
+    status, _, errors = crodobo(*SHORT, "--out", tmp_path, "--resume", "--tau", "0.8")
+    assert status == 2
+    assert "tau 0.95, not 0.8" in errors
+    assert (tmp_path / NAME).exists()
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+    leave_checkpoint(tmp_path)
+    os.truncate(tmp_path / NAME, 1000)
+    status, _, errors = crodobo(*SHORT, "--out", tmp_path, "--resume")
+    assert status == 2
+    assert "damaged" in errors
+    assert "Traceback" not in errors
+
+
+def leave_checkpoint(folder: Path) -> None:
+    """What a run that was killed right after its warm-up leaves."""
+    process = subprocess.Popen(command(*SHORT, "--out", folder, "--quiet"))
+    while not (folder / NAME).exists():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+
+
+def test_resume_with_nothing_to_resume_starts_over(
+    tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
+) -> None:
+    status, out, _ = crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path / "new", "--resume")
+    assert status == 0
+    assert "nothing to resume" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--tau", "3"], "tau cannot be 3.0"),
+        (["--learners", "0"], "learners cannot be 0"),
+        (["--method", "magic"], "the methods are crodobo"),
+        (["--method", "source-only", "--tau", "0.9"], "no setting tau"),
+        (["--method", "single", "--learners", "2"], "learners cannot be 2"),
+        (["--benchmark", "visda"], "the benchmarks are glyphs"),
+        (["--backbone", "resnet19"], "did you mean resnet1"),
+        (["--backbone", "torchvision/resnet19"], "did you mean torchvision/resnet1"),
+        (["--weights", "nowhere.pth"], "no weights file nowhere.pth"),
+        (["--pretrained"], "no pretrained weights"),
+        (["--query-size", "0"], "query_size cannot be 0"),
+        (["--lr", "nan"], "lr cannot be nan"),
+        (["--norm", "layer"], "'layer' is not one of"),
+        (["--out", "/dev/null/runs"], "cannot be written to"),
+        (["--colour"], "No such option"),
+    ],
+)
+def test_a_wrong_argument_gets_one_sentence(
+    arguments: list[str], sentence: str, tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
+) -> None:
+    out = [] if "--out" in arguments else ["--out", tmp_path]
+    status, _, errors = crodobo("run", "--queries", "1", "--warmup", "0", *out, *arguments)
+    assert status == 2
+    assert sentence in " ".join(errors.split())
+    assert "Traceback" not in errors
+
+
+def test_weights_that_do_not_fit_are_named(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+    torch.save({"stem.0.weight": torch.zeros(3, 3)}, tmp_path / "other.pth")
+    status, _, errors = crodobo("run", "--weights", tmp_path / "other.pth", "--out", tmp_path)
+    assert status == 2
+    assert "does not fit small" in errors
+
+
+def test_quiet_prints_the_folder_alone(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+    status, out, errors = crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path, "-q")
+    assert (status, out, errors) == (0, f"{tmp_path}\n", "")
+
+
+def test_a_new_run_leaves_nothing_of_the_old_one(tmp_path: Path, crodobo: Callable[..., object]) -> None:
+    (tmp_path / "report.html").write_text("old")
+    (tmp_path / "notes.txt").write_text("mine")
+    crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path, "-q")
+    assert "old" not in (tmp_path / "report.html").read_text()[:3]
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("method", ["single", "source-only"])
+def test_other_methods_and_a_last_short_query(
+    method: str, tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
+) -> None:
+    status, _, _ = crodobo(
+        "run", "--method", method, "--query-size", "2499", "--warmup", "0", "--out", tmp_path, "--image-size", "8", "-q"
+    )
+    assert status == 0
+    rows = list(csv.DictReader((tmp_path / "curve.csv").read_text().splitlines()))
+    assert [int(row["samples"]) for row in rows] == [2499, 2499, 2]
+
+
+def test_the_module_and_the_version() -> None:
+    from crodobo import __version__
+
+    shown = subprocess.run(command("--version"), check=True, capture_output=True, text=True)
+    assert shown.stdout == f"crodobo {__version__}\n"

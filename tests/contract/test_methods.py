@@ -1,0 +1,222 @@
+"""What every registered method owes. A new method is picked up from the registry; it needs no test of its own here."""
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from crodobo import Method, Query, Source
+from crodobo.errors import BadQuery, BadSettings
+from crodobo.methods import REGISTRY
+
+SHAPE = (1, 16, 16)
+SIZE = 13  # no other tensor here has so many rows
+
+
+def make_source() -> Source:
+    images = torch.randint(256, (48, *SHAPE), dtype=torch.uint8, generator=Generator().manual_seed(1))
+    return Source(images, torch.arange(48) % 4)
+
+
+def make_images(size: int = SIZE, seed: int = 0) -> Tensor:
+    return torch.rand(size, *SHAPE, generator=Generator().manual_seed(seed))
+
+
+def ask(method: Method, images: Tensor) -> Any:
+    with Query(images.clone()) as query:
+        return method.step(query)
+
+
+def snapshot(method: Method) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in method.state().items()}
+
+
+def assert_same_state(before: dict[str, Tensor], after: dict[str, Tensor]) -> None:
+    assert before.keys() == after.keys()
+    changed = [name for name in before if not torch.equal(before[name], after[name])]
+    assert not changed
+
+
+@pytest.fixture(params=sorted(REGISTRY))
+def make(request: pytest.FixtureRequest) -> Callable[..., Method]:
+    def build(**settings: Any) -> Method:
+        return REGISTRY[request.param](make_source(), **{"warmup": 2, "threads": 1} | settings)
+
+    return build
+
+
+def learner_counts(make: Callable[..., Method]) -> list[int]:
+    """The numbers of learners that a method takes, of one to three."""
+    counts = []
+    for count in (1, 2, 3):
+        try:
+            make(learners=count, warmup=0)
+        except BadSettings:
+            continue
+        counts.append(count)
+    return counts
+
+
+@pytest.mark.parametrize("size", [SIZE, 2, 1])
+def test_it_predicts_queries_of_any_size(make: Callable[..., Method], size: int) -> None:
+    prediction = ask(make(), make_images(size))
+    assert prediction.probabilities.shape == (size, 4)
+    torch.testing.assert_close(prediction.probabilities.sum(1), torch.ones(size))
+    assert ((prediction.labels >= 0) & (prediction.labels < 4)).all()
+    assert prediction.adaptation.skipped == 0
+
+
+def test_it_takes_bytes_and_floats_alike(make: Callable[..., Method]) -> None:
+    numbers = torch.randint(256, (5, *SHAPE), dtype=torch.uint8)
+    from_bytes, from_floats = ask(make(), numbers), ask(make(), numbers.float() / 255)
+    torch.testing.assert_close(from_bytes.probabilities, from_floats.probabilities)
+
+
+def test_the_same_seed_gives_the_same_predictions_and_another_seed_others(make: Callable[..., Method]) -> None:
+    runs = [
+        [ask(method, make_images(seed=n)).probabilities for n in range(3)]
+        for method in (make(seed=4), make(seed=4), make(seed=5))
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(runs[0], runs[1], strict=True))
+    assert not torch.equal(runs[0][0], runs[2][0])
+
+
+def test_sequence_and_parallel_give_the_same_bits(make: Callable[..., Method]) -> None:
+    for count in learner_counts(make):
+        methods = [make(learners=count, parallel=parallel) for parallel in (False, True)]
+        for n in range(3):
+            one, other = (ask(method, make_images(seed=n)).probabilities for method in methods)
+            assert torch.equal(one, other)
+        assert_same_state(methods[0].state(), methods[1].state())
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda images: images.index_fill(0, torch.tensor([3]), float("nan")),
+        lambda images: images.index_fill(0, torch.tensor([3]), float("inf")),
+        lambda images: images * 2,
+        lambda images: images - 0.5,
+        lambda images: images[:, :, :8],
+        lambda images: images.expand(-1, 3, -1, -1).contiguous(),
+        lambda images: images[:0],
+        lambda images: images[0],
+        lambda images: (images * 255).to(torch.int32),
+    ],
+    ids=["nan", "infinite", "above one", "negative", "height", "channels", "empty", "three axes", "int32"],
+)
+def test_a_bad_query_is_refused_before_anything_changes(
+    make: Callable[..., Method], spoil: Callable[[Tensor], Tensor]
+) -> None:
+    method = make()
+    ask(method, make_images())
+    before = snapshot(method)
+    with pytest.raises(BadQuery):
+        ask(method, spoil(make_images()))
+    assert_same_state(before, method.state())
+    ask(method, make_images())  # and it goes on
+
+
+def test_an_error_in_the_middle_of_a_step_leaves_the_learners_as_they_were(
+    make: Callable[..., Method], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = make(parallel=False)
+    ask(method, make_images())
+    before = {name: value for name, value in snapshot(method).items() if "generator" not in name}
+    for learner in method.learners:
+
+        def fail(loss: Tensor) -> bool:
+            raise MemoryError
+
+        monkeypatch.setattr(learner, "update", fail)
+        monkeypatch.setattr(learner, "predict", fail)
+    with pytest.raises(MemoryError):
+        ask(method, make_images(seed=1))
+    after = {name: value for name, value in method.state().items() if "generator" not in name}
+    assert_same_state(before, after)
+
+
+def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable[..., Method]) -> None:
+    method = make()
+    ask(method, make_images())
+    with torch.no_grad():
+        for learner in method.learners:
+            learner.network.bottleneck[0].weight[0, 0] = float("nan")
+    before = snapshot(method)
+    prediction = ask(method, make_images(seed=1))
+    changed = [
+        name
+        for name, value in method.state().items()
+        if "generator" not in name and not torch.equal(value.nan_to_num(7), before[name].nan_to_num(7))
+    ]
+    assert not changed
+    assert prediction.adaptation.skipped in (0, len(method.learners))
+
+
+def test_no_gradient_outlives_a_step(make: Callable[..., Method]) -> None:
+    method = make()
+    ask(method, make_images())
+    assert all(weight.grad is None for learner in method.learners for weight in learner.network.parameters())
+
+
+def test_nothing_of_the_query_stays(make: Callable[..., Method]) -> None:
+    """After the `with`, no living tensor has the query's rows, but for the prediction's."""
+    method = make()
+    if method.keeps_target:
+        pytest.skip("the method says that it keeps target data")
+    images = make_images()
+    with Query(images) as query:
+        prediction = method.step(query)
+    del query
+    gc.collect()
+    assert not images.any(), "the query's own memory is overwritten"
+    allowed = {id(images), id(prediction.probabilities), *map(id, prediction.adaptation.bootstrap)}
+    kept = [
+        tuple(thing.shape)
+        for thing in gc.get_objects()
+        if issubclass(type(thing), Tensor)
+        and id(thing) not in allowed
+        and SIZE in thing.shape[:1]
+        and bool(thing.any())
+    ]
+    assert not kept
+
+
+def test_predicting_changes_nothing(make: Callable[..., Method]) -> None:
+    method = make()
+    before = snapshot(method)
+    first, second = method.predict(make_images()), method.predict(make_images())
+    assert torch.equal(first.probabilities, second.probabilities)
+    assert_same_state(before, method.state())
+
+
+@pytest.mark.parametrize("norm", ["mixed", "running", "query"])
+def test_predict_then_adapt_answers_with_the_model_from_before(make: Callable[..., Method], norm: str) -> None:
+    method = make(order="predict-then-adapt", norm=norm)
+    before = method.predict(make_images()).probabilities
+    assert torch.equal(ask(method, make_images()).probabilities, before)
+    assert not torch.equal(method.predict(make_images()).probabilities, before), "and has adapted since"
+
+
+def test_it_goes_on_from_its_state_as_if_nothing_had_happened(make: Callable[..., Method]) -> None:
+    method, other = make(seed=0), make(seed=9)
+    ask(method, make_images())
+    other.load_state({name: value.contiguous().clone() for name, value in method.state().items()})
+    for n in range(1, 3):
+        one, two = (ask(each, make_images(seed=n)).probabilities for each in (method, other))
+        assert torch.equal(one, two)
+    assert_same_state(method.state(), other.state())
+
+
+def test_its_state_holds_no_sample(make: Callable[..., Method]) -> None:
+    method = make()
+    ask(method, make_images())
+    assert not [name for name, value in method.state().items() if SIZE in value.shape]
+
+
+def test_a_setting_that_it_does_not_have_is_named(make: Callable[..., Method]) -> None:
+    with pytest.raises(BadSettings, match="no setting temperature"):
+        make(temperature=3)

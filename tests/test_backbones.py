@@ -71,7 +71,6 @@ def test_a_name_unlike_any_is_refused_with_a_sentence(name: str) -> None:
         build_backbone(name, (3, 32, 32))
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="timm's own error for an unknown tag comes through")
 def test_an_unknown_tag_of_a_known_network_is_refused_with_a_sentence() -> None:
     with pytest.raises(BadSettings, match="resnet18"):
         build_backbone("resnet18.nonsense", (3, 32, 32))

@@ -109,12 +109,20 @@ def random_operation(images: Tensor, strength: float, generator: Generator) -> T
             if sign:
                 chosen &= signs == sign
             if (indices := chosen.nonzero().flatten()).numel():
-                result[indices] = operation(images[indices], strength * (sign or 1))
+                result[indices] = photometric(operation, images[indices], strength * (sign or 1))
     first = len(PHOTOMETRIC)
     indices = ((drawn >= first) & (drawn < first + len(GEOMETRIC))).nonzero().flatten()
     if indices.numel():
         result[indices] = warp(images[indices], drawn[indices] - first, signs[indices] * strength)
     return result
+
+
+def photometric(operation: Photometric, images: Tensor, strength: float) -> Tensor:
+    """Apply an operation on colours; other than one or three channels are taken one by one."""
+    if images.shape[1] in (1, 3):
+        return operation(images, strength)
+    channels = images.flatten(0, 1)[:, None]
+    return operation(channels, strength).reshape(images.shape)
 
 
 def warp(images: Tensor, kinds: Tensor, strengths: Tensor) -> Tensor:

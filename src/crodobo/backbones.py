@@ -21,7 +21,18 @@ from crodobo.weights import read_weights
 
 IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)
 IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
-HEADS = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "AuxLogits.", "aux1.", "aux2.")
+HEADS = (
+    "fc.",
+    "classifier.",
+    "head.",
+    "heads.",
+    "head_dist.",
+    "last_linear.",
+    "classif.",
+    "AuxLogits.",
+    "aux1.",
+    "aux2.",
+)
 
 
 @dataclass(frozen=True)
@@ -125,8 +136,12 @@ def _timm_network(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Mod
     channels, height, width = shape
     if name.split(".")[0] not in timm.list_models():
         raise BadSettings(_unknown(name, ["small", *timm.list_models()]))
+    try:
+        expected = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # a known network with an unknown tag
+        raise BadSettings(f"timm has no {name} ({error}); leave out what follows the dot") from error
     options: dict[str, Any] = {}
-    if getattr(timm.get_pretrained_cfg(name), "fixed_input_size", False):
+    if getattr(expected, "fixed_input_size", False):
         options["img_size"] = (height, width)
     make = partial(timm.create_model, name, num_classes=0, in_chans=channels, **options)
     network: nn.Module = _download(partial(make, pretrained=True), name) if pretrained else make()

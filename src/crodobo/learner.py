@@ -137,7 +137,10 @@ class Learner:
             after_step()
 
     def state(self) -> dict[str, Tensor]:
-        """Weights, optimiser moments and generator, by name; nothing else is needed to go on."""
+        """Weights, optimiser moments and generator, by name; nothing else is needed to go on.
+
+        The tensors are the living ones: clone what is to outlast the next update.
+        """
         state = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         for name, weight in self.network.named_parameters():
             for key, value in self.optimiser.state.get(weight, {}).items():

@@ -28,7 +28,8 @@ class ConfusionMatrix:
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         """Count a batch."""
         classes = len(self.counts)
-        self.counts += torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+        cells = labels.long() * classes + predicted.long()
+        self.counts += torch.bincount(cells, minlength=classes**2).reshape(classes, classes)
 
     @property
     def samples(self) -> int:

@@ -52,6 +52,8 @@ def mixed_statistics(layers: list[_BatchNorm], running_weight: float) -> Iterato
         assert isinstance(layer, _BatchNorm)
         assert layer.running_mean is not None
         assert layer.running_var is not None
+        if inputs[0].shape[1] != layer.num_features:
+            return  # the layer says so itself; the update below would write past its statistics
         kept[layer] = (layer.running_mean, layer.running_var)
         layer.running_mean, layer.running_var = layer.running_mean.clone(), layer.running_var.clone()
         # BatchNorm's own update, on copies: the batch's share of the mix is its momentum.

@@ -41,7 +41,10 @@ class Query:
     def __init__(self, images: Tensor | np.ndarray) -> None:
         if isinstance(images, np.ndarray) and not images.flags.writeable:
             raise BadQuery("the query's array is read-only and could not be overwritten; pass a writable copy")
-        self._images = pixels.as_tensor(images)
+        try:
+            self._images = pixels.as_tensor(images)
+        except (TypeError, ValueError) as error:
+            raise BadQuery(f"the query's array cannot be taken over as it is ({error}); pass a plain copy") from None
         self._owned = [self._images]
         self._state = "closed"
 
@@ -102,11 +105,16 @@ class Query:
     def burn(self) -> None:
         """Overwrite everything that the query owns with zeros, then let it go. Calling it again is harmless."""
         self._state = "burned"
-        with torch.no_grad():
-            for tensor in self._owned:
-                tensor.zero_()
-        self._owned.clear()
-        self._images = torch.empty(0)
+        owned, self._owned, self._images = self._owned, [], torch.empty(0)
+        failed: RuntimeError | None = None
+        with torch.inference_mode():  # the one mode in which every kind of tensor can be overwritten
+            for tensor in owned:
+                try:
+                    tensor.zero_()
+                except RuntimeError as error:
+                    failed = error
+        if failed:
+            raise CrodoboError(f"a tensor of the query could not be overwritten ({failed}); all others were")
 
     def _read(self) -> Tensor:
         if self._state == "burned":

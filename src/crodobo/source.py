@@ -51,8 +51,13 @@ class Source:
         labels: Tensor | np.ndarray | Sequence[int],
         classes: Sequence[str] | None = None,
     ) -> None:
+        if isinstance(images, np.ndarray):
+            images = np.require(images, requirements=["C", "W"])  # a copy only where torch needs one
         self.images = pixels.as_tensor(images)
-        self.labels = torch.as_tensor(labels)
+        try:
+            self.labels = torch.as_tensor(labels)
+        except (TypeError, ValueError):
+            raise BadSource("the source's labels are not numbers; labels are whole class numbers from 0") from None
         if problem := pixels.problem(self.images):
             raise BadSource(f"the source {problem}")
         if self.labels.shape != (len(self.images),):
@@ -63,6 +68,11 @@ class Source:
         if self.labels.is_floating_point():
             raise BadSource(f"the source's labels are {self.labels.dtype}; labels are whole class numbers")
         self.labels = self.labels.long()
+        if classes is None and int(self.labels.max()) >= len(self.images):
+            raise BadSource(
+                f"the source's labels go up to {int(self.labels.max())} with {len(self.images)} images, so that most "
+                "classes have none; number the classes from 0, or name them"
+            )
         self.classes = tuple(classes) if classes is not None else tuple(map(str, range(int(self.labels.max()) + 1)))
         self._check_labels()
 
@@ -76,7 +86,7 @@ class Source:
         counts = torch.bincount(self.labels, minlength=len(self.classes))
         if missing := [name for name, count in zip(self.classes, counts, strict=True) if count == 0]:
             raise BadSource(
-                f"the source has no sample of {', '.join(missing)}; a class without samples cannot be learned: "
+                f"the source has no sample of {_shortened(missing)}; a class without samples cannot be learned: "
                 "add some, or leave the class out"
             )
         if len(self.classes) < 2:
@@ -98,3 +108,13 @@ class Source:
         """Draw `size` samples with replacement."""
         indices = torch.randint(len(self), (size,), generator=generator)
         return SourceBatch(pixels.to_unit(self.images[indices]), self.labels[indices], indices)
+
+
+def _shortened(names: list[str], most: int = 8) -> str:
+    """A list of names for a sentence.
+
+    >>> _shortened(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -95,7 +95,6 @@ def test_a_resized_benchmark_keeps_its_samples() -> None:
     assert numbers(larger, 6, 1) == numbers(benchmark, 6, 1)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="floats in 0..1 are rounded to bytes of 0 and 1")
 def test_resizing_keeps_the_brightness_of_float_images() -> None:
     half = torch.full((2, 1, 8, 8), 0.75)
     with_floats = Benchmark("floats", "floats", Source(half, [0, 1]), half, torch.tensor([0, 1]), Augment())
@@ -104,11 +103,11 @@ def test_resizing_keeps_the_brightness_of_float_images() -> None:
 
 
 def test_resizing_averages_and_stays_in_range() -> None:
-    checks = (torch.arange(16)[:, None] + torch.arange(16)) % 2 * 255
-    smaller = resize(checks.to(torch.uint8)[None, None], 4)
+    stripes = torch.tensor([255, 0, 0, 255], dtype=torch.uint8).repeat(4)  # sampled in the middle, all would be black
+    smaller = resize(stripes.expand(1, 1, 16, 16), 4)
     assert smaller.shape == (1, 1, 4, 4)
     assert smaller.dtype == torch.uint8
-    assert (smaller.float() - 127.5).abs().max() < 20
+    assert (smaller.float() - 127.5).abs().max() < 40
 
 
 def test_images_of_the_right_size_are_not_touched() -> None:

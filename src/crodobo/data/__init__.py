@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
+from crodobo.data import stream
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.glyphs import glyphs
 from crodobo.errors import BadSettings
 
 REGISTRY: dict[str, Callable[[], Benchmark]] = {"glyphs": glyphs}
 
-__all__ = ["REGISTRY", "Benchmark", "load_benchmark"]
+__all__ = ["REGISTRY", "Benchmark", "load_benchmark", "stream"]
 
 
 def load_benchmark(name: str, image_size: int | None = None) -> Benchmark:

@@ -46,6 +46,10 @@ class Benchmark:
                 f"and {self.source.shape}; bring them to one size and number of channels"
             )
         classes = len(self.source.classes)
+        if self.labels.is_floating_point():
+            raise BadSource(
+                f"the target's labels of {self.name} are {self.labels.dtype}; labels are whole class numbers"
+            )
         if self.labels.shape != (len(self.images),) or self.labels.min() < 0 or self.labels.max() >= classes:
             raise BadSource(f"the target of {self.name} needs one label in 0 to {classes - 1} for each image")
 
@@ -67,11 +71,13 @@ class Benchmark:
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """Square uint8 images of another size."""
+    """Square images of another size, of the same type."""
     if images.shape[-2:] == (size, size):
         return images
     batches = [
         F.interpolate(batch.float(), size=(size, size), mode="bilinear", align_corners=False, antialias=True)
         for batch in images.split(1024)
     ]
+    if images.is_floating_point():
+        return torch.cat(batches).clamp_(0, 1).to(images.dtype)
     return torch.cat([batch.round_().clamp_(0, 255).to(torch.uint8) for batch in batches])

@@ -1,7 +1,6 @@
 """A folder for what can be made again: rendered benchmarks, never anything of a private stream."""
 
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,15 +20,15 @@ def cached(name: str, make: Callable[[], Arrays]) -> Arrays:
     """The arrays of that name; made on the first call, or when the file in the cache is damaged."""
     path = cache_folder() / f"{name}.npz"
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {key: stored[key] for key in stored.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+    except Exception:  # not there, or damaged in whatever way: it is only a cache
         arrays = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        with unfinished.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+        with unfinished.open("wb") as output:
+            np.savez(output, allow_pickle=False, **arrays)
         unfinished.replace(path)
     except OSError:
         pass  # without a writable cache the arrays are made anew each time

@@ -41,6 +41,7 @@ class Parallel(Engine):
     def map(self, work: Callable[..., Result], *arguments: Iterable[Any]) -> list[Result]:
         if torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
-        futures = [self._pool.submit(work, *given) for given in zip(*arguments, strict=True)]
+        everyone = list(zip(*arguments, strict=True))
+        futures = [self._pool.submit(work, *given) for given in everyone]
         wait(futures)  # no learner is left running when another's error is raised
         return [future.result() for future in futures]

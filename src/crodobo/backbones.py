@@ -6,7 +6,6 @@ torchvision/NAME        any classification network of torchvision
 """
 
 import difflib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 import crodobo.torchvision_shim  # noqa: F401
 from crodobo.errors import BadSettings, BadWeights
+from crodobo.hub import download
 from crodobo.weights import read_weights
 
 IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)
@@ -144,7 +144,7 @@ def _timm_network(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Mod
     if getattr(expected, "fixed_input_size", False):
         options["img_size"] = (height, width)
     make = partial(timm.create_model, name, num_classes=0, in_chans=channels, **options)
-    network: nn.Module = _download(partial(make, pretrained=True), name) if pretrained else make()
+    network: nn.Module = download(partial(make, pretrained=True), name) if pretrained else make()
     return network
 
 
@@ -157,7 +157,7 @@ def _torchvision_network(name: str, shape: tuple[int, ...], pretrained: bool) ->
         raise BadSettings(_unknown(name, [f"torchvision/{model}" for model in known]))
     options = {"image_size": shape[1]} if short.startswith("vit_") else {}
     make = partial(models.get_model, short, **options)
-    network: nn.Module = _download(partial(make, weights="DEFAULT"), name) if pretrained else make()
+    network: nn.Module = download(partial(make, weights="DEFAULT"), name) if pretrained else make()
     for head in ("fc", "classifier", "head", "heads"):
         if hasattr(network, head):
             setattr(network, head, nn.Flatten())  # some heads also flatten the pooled features
@@ -168,16 +168,6 @@ def _unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists timm's"
     return f"there is no backbone {name!r}; {hint} (`small`, a timm name, or torchvision/NAME)"
-
-
-def _download(make: Callable[[], nn.Module], name: str) -> nn.Module:
-    try:
-        return make()
-    except Exception as error:  # each hub and transport has its own; all mean that the weights did not come
-        raise BadWeights(
-            f"the pretrained weights of {name} could not be had ({type(error).__name__}); without a network, "
-            "fetch the file elsewhere and pass it with --weights FILE, or leave --pretrained out"
-        ) from error
 
 
 def _load_weights(network: nn.Module, name: str, path: Path) -> None:

@@ -113,7 +113,7 @@ class Learner:
                 return False
             loss.backward()
             gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
-            if not all(torch.isfinite(norm) for norm in torch._foreach_norm(gradients)):
+            if not torch.stack(torch._foreach_norm(gradients)).isfinite().all():
                 self.forget()
                 return False
             self.optimiser.step()

@@ -53,9 +53,7 @@ def save_model(path: Path, method: Method) -> None:
     header = {
         "classes": method.source.classes,
         "shape": method.source.shape,
-        "settings": LearnerSettings.model_validate(
-            method.settings.model_dump(include=set(LearnerSettings.model_fields))
-        ).model_dump(mode="json"),
+        "settings": method.settings.model_dump(mode="json", include=set(LearnerSettings.model_fields) - {"weights"}),
         "learners": len(method.learners),
     }
     tensors = {
@@ -76,7 +74,7 @@ def load_model(path: str | Path) -> Model:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise BadWeights(f"{path} is not a model of crodobo, or is damaged; give a run's model.safetensors") from error
-    settings = LearnerSettings.of(**header["settings"] | {"pretrained": False, "weights": None})
+    settings = LearnerSettings.of(**header["settings"] | {"pretrained": False})
     shape, classes = tuple(header["shape"]), tuple(header["classes"])
     learners = []
     for number in range(header["learners"]):

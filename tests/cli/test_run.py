@@ -18,11 +18,20 @@ from crodobo import load_model
 from crodobo.checkpoint import NAME
 from crodobo.cli.main import main
 
-SHORT = ["run", "--queries", "12", "--query-size", "16", "--warmup", "4", "--checkpoint-every", "2"]
+QUERIES = 24
+SHORT = ["run", "--queries", str(QUERIES), "--query-size", "16", "--warmup", "4", "--checkpoint-every", "2"]
 
 
 def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "crodobo", *map(str, arguments)]
+
+
+def wait_for_checkpoint(folder: Path) -> None:
+    """Until a checkpoint is there that was not there before."""
+    path = folder / NAME
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    while not path.exists() or path.stat().st_mtime_ns == before:
+        time.sleep(0.005)
 
 
 def predictions(folder: Path) -> list[list[str]]:
@@ -67,9 +76,14 @@ def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
         "seconds_per_query peak_rss_mb protocol settings versions"
     )
     assert set(wanted.split()) <= result.keys()
-    assert (result["method"], result["learners"], result["queries"], result["samples"]) == ("crodobo", 2, 12, 192)
+    assert (result["method"], result["learners"], result["queries"], result["samples"]) == (
+        "crodobo",
+        2,
+        QUERIES,
+        QUERIES * 16,
+    )
     rows = list(csv.DictReader((finished / "curve.csv").read_text().splitlines()))
-    assert [int(row["query"]) for row in rows] == list(range(1, 13))
+    assert [int(row["query"]) for row in rows] == list(range(1, QUERIES + 1))
     assert float(rows[-1]["online_accuracy"]) == result["online_accuracy"]
     right = [row[2] == row[4] for row in predictions(finished)[1:]]
     assert sum(right) / len(right) == result["online_accuracy"]
@@ -81,10 +95,10 @@ def test_the_model_predicts_what_the_run_did(finished: Path) -> None:
 
     model = load_model(finished / "model.safetensors")
     benchmark = load_benchmark("glyphs")
-    streamed = benchmark.order(0)[: 12 * 16]
+    streamed = benchmark.order(0)[: QUERIES * 16]
     batches = zip(benchmark.images[streamed].split(16), benchmark.labels[streamed].split(16), strict=True)
     right = sum(int((model.predict(images).labels == labels).sum()) for images, labels in batches)
-    assert right / 192 == json.loads((finished / "result.json").read_text())["one_pass_accuracy"]
+    assert right / (QUERIES * 16) == json.loads((finished / "result.json").read_text())["one_pass_accuracy"]
     assert model.classes == tuple("0123456789")
 
 
@@ -93,9 +107,9 @@ def test_a_run_killed_again_and_again_ends_with_the_same_predictions(finished: P
     out = tmp_path / "killed"
     for _ in range(3):
         process = subprocess.Popen(command(*SHORT, "--out", out, "--resume", "--quiet"))
-        while not (out / NAME).exists() and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(chance.uniform(0, 1.5))
+        for _ in range(chance.randint(1, 3)):
+            wait_for_checkpoint(out)
+        time.sleep(chance.uniform(0, 0.1))
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert not (out / "result.json").exists(), "the kills must come before the end"
@@ -112,8 +126,7 @@ def test_a_signal_stops_after_the_query_and_resume_goes_on(
     process = subprocess.Popen(
         command(*SHORT, "--checkpoint-every", "100", "--out", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    while not (out / NAME).exists():
-        time.sleep(0.01)
+    wait_for_checkpoint(out)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -160,8 +173,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path: Path, crodobo: Callable[...
 def leave_checkpoint(folder: Path) -> None:
     """What a run that was killed right after its warm-up leaves."""
     process = subprocess.Popen(command(*SHORT, "--out", folder, "--quiet"))
-    while not (folder / NAME).exists():
-        time.sleep(0.01)
+    wait_for_checkpoint(folder)
     process.kill()
     process.wait()
 

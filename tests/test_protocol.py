@@ -34,7 +34,7 @@ def test_online_accuracy_weights_samples_not_queries(method: SourceOnly) -> None
 def test_every_query_is_burned_before_the_next_is_read(method: SourceOnly) -> None:
     stream = make_stream(4, 4, 4)
 
-    def look(record: StreamRecord, prediction: Prediction) -> None:
+    def look(record: StreamRecord, prediction: Prediction | None) -> None:
         with pytest.raises(QueryBurned):
             _ = stream[record.queries - 1][0].images
 

@@ -55,9 +55,11 @@ def load_checkpoint(folder: Path, settings: dict[str, Any]) -> tuple[dict[str, T
     return tensors, header["progress"]
 
 
-def delete_checkpoint(folder: Path) -> None:
-    """Remove the folder's checkpoint, if there is one."""
+def delete_checkpoint(folder: Path) -> bool:
+    """Remove the folder's checkpoint; whether there was one."""
+    there = (folder / NAME).exists()
     (folder / NAME).unlink(missing_ok=True)
+    return there
 
 
 def _differences(stored: dict[str, Any], given: dict[str, Any]) -> str:

@@ -113,20 +113,25 @@ class Learner:
                 return False
             loss.backward()
             gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
-            if not torch.stack(torch._foreach_norm(gradients)).isfinite().all():
+            if not nn.utils.get_total_norm(gradients).isfinite():
                 self.forget()
                 return False
             self.optimiser.step()
         finally:
             self.optimiser.zero_grad(set_to_none=True)
-        torch._foreach_copy_(self._kept_statistics, self._statistics)
+        self._keep_statistics()
         return True
 
     @torch.no_grad()
     def forget(self) -> None:
         """Undo what forwards since the last update did: BatchNorm statistics back, gradients gone."""
-        torch._foreach_copy_(self._statistics, self._kept_statistics)
+        for statistic, kept in zip(self._statistics, self._kept_statistics, strict=True):
+            statistic.copy_(kept)
         self.optimiser.zero_grad(set_to_none=True)
+
+    def _keep_statistics(self) -> None:
+        for statistic, kept in zip(self._statistics, self._kept_statistics, strict=True):
+            kept.copy_(statistic)
 
     def warm_up(self, source: Source, augment: Augment, after_step: Callable[[], None] = lambda: None) -> None:
         """Learn the source before the stream begins, on bootstraps of this learner's own."""
@@ -161,7 +166,7 @@ class Learner:
                 for key, value in moments.items()
             }
         self.generator.set_state(state["generator"])
-        torch._foreach_copy_(self._kept_statistics, self._statistics)
+        self._keep_statistics()
 
 
 def make_learners(source: Source, count: int, seed: int, settings: LearnerSettings, first: int = 0) -> list[Learner]:

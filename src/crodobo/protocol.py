@@ -19,7 +19,7 @@ def online(
     method: Method,
     stream: Iterable[tuple[Query, Tensor]],
     record: StreamRecord | None = None,
-    after_query: Callable[[StreamRecord, Prediction], None] = lambda record, prediction: None,
+    after_query: Callable[[StreamRecord, Prediction | None], None] = lambda record, prediction: None,
 ) -> StreamRecord:
     """Adapt on each query, predict it, erase it; score it with labels that the method never sees.
 
@@ -35,7 +35,7 @@ def online(
     record
         The record of the queries before, to go on with.
     after_query
-        Called when a query has been predicted and erased.
+        Called when a query has been erased, with its prediction, or None if it was refused.
 
     Examples
     --------
@@ -49,13 +49,14 @@ def online(
     record = record or StreamRecord(ConfusionMatrix(len(method.source.classes)))
     for query, labels in stream:
         started = time.perf_counter()
+        prediction = None
         try:
             with query:
                 prediction = method.step(query)
         except BadQuery as error:
             record.refuse(len(labels), str(error))
-            continue
-        record.add(prediction, labels, seconds=time.perf_counter() - started)
+        else:
+            record.add(prediction, labels, seconds=time.perf_counter() - started)
         after_query(record, prediction)
     return record
 

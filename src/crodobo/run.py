@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
 from crodobo.config import RunSettings
-from crodobo.data import Benchmark, load_benchmark
-from crodobo.errors import CrodoboError, Interrupted
+from crodobo.data import load_benchmark
+from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
 from crodobo.interrupt import StopSignal
 from crodobo.learner import make_learners
 from crodobo.methods import Method, get_method
@@ -58,20 +60,26 @@ def run(settings: RunSettings, out: Path, *, resume: bool = False, reporter: Rep
             reporter.note(f"{out} holds the finished run already; nothing is left to do")
             return finished
         reporter.note(f"there is nothing to resume in {out}; starting from the beginning")
-    if not stored:
-        _clear(out)
+    options = settings.options
+    method = get_method(settings.method)(
+        benchmark.source,
+        augment=benchmark.augment,
+        **dict(options) | {"learners": make_learners(benchmark.source, options.learners, options.seed, options)},
+    )
 
     with StopSignal() as stop:
         if stored:
-            method, progress = restored(settings, benchmark, *stored)
-            reporter.note(f"going on after query {len(progress['record']['rows'])}")
+            progress = restore(method, *stored)
         else:
-            method, progress = warmed_up(settings, benchmark, reporter, stop)
+            _clear(out, reporter)  # not before here: what is wrong with the settings has come out by now
+            progress = warm_up(method, reporter, stop)
         record = StreamRecord.from_data(progress["record"])
+        if stored:
+            reporter.note(f"going on after query {record.queries}")
 
-        order = benchmark.order(settings.options.seed)
+        order = benchmark.order(options.seed)
         queries = len(order.split(settings.query_size)[: settings.queries])
-        shown = random.Random(settings.options.seed).randrange(queries) + 1
+        shown = random.Random(options.seed).randrange(queries) + 1
 
         def checkpoint() -> None:
             progress["record"] = record.as_data()
@@ -80,9 +88,9 @@ def run(settings: RunSettings, out: Path, *, resume: bool = False, reporter: Rep
             except OSError as error:
                 reporter.note(f"no checkpoint could be written ({error.strerror}); the run goes on without")
 
-        def after_query(record: StreamRecord, prediction: Prediction) -> None:
+        def after_query(record: StreamRecord, prediction: Prediction | None) -> None:
             reporter.query(record)
-            if record.queries == shown:
+            if prediction and record.queries == shown:
                 bootstrap = [drawn[:EXHIBITED].tolist() for drawn in prediction.adaptation.bootstrap]
                 progress["exhibit"] = {"query": shown, "bootstrap": bootstrap}
             if stop.requested and record.queries < queries:
@@ -96,9 +104,7 @@ def run(settings: RunSettings, out: Path, *, resume: bool = False, reporter: Rep
         if not stored:
             checkpoint()
         reporter.streaming(queries)
-        stream = benchmark.stream(
-            settings.query_size, settings.options.seed, start=record.queries, queries=settings.queries
-        )
+        stream = benchmark.stream(settings.query_size, options.seed, start=record.queries, queries=settings.queries)
         online(method, stream, record, after_query)
 
     streamed = order[: queries * settings.query_size]
@@ -117,42 +123,31 @@ def run(settings: RunSettings, out: Path, *, resume: bool = False, reporter: Rep
     return result
 
 
-def warmed_up(
-    settings: RunSettings, benchmark: Benchmark, reporter: Reporter, stop: StopSignal
-) -> tuple[Method, dict[str, Any]]:
-    """A method with its learners warmed up on the source, and the progress of a run that begins."""
-    options = settings.options
+def warm_up(method: Method, reporter: Reporter, stop: StopSignal) -> dict[str, Any]:
+    """Warm the learners up on the source; the progress of a run that begins."""
 
     def after_step() -> None:
         if stop.requested:
             raise Interrupted("stopped during the warm-up, before the first query; start again")
         reporter.warmed_up_step()
 
-    reporter.warming_up(options.warmup * options.learners)
+    reporter.warming_up(method.settings.warmup * len(method.learners))
     started = time.perf_counter()
-    method = get_method(settings.method)(
-        benchmark.source, augment=benchmark.augment, after_warmup_step=after_step, **dict(options)
-    )
-    record = StreamRecord(ConfusionMatrix(len(benchmark.source.classes)))
-    progress = {
-        "record": record.as_data(),
+    method.warm_up(after_step)
+    return {
+        "record": StreamRecord(ConfusionMatrix(len(method.source.classes))).as_data(),
         "exhibit": None,
         "warmup_seconds": time.perf_counter() - started,
     }
-    return method, progress
 
 
-def restored(
-    settings: RunSettings, benchmark: Benchmark, tensors: dict[str, Any], progress: dict[str, Any]
-) -> tuple[Method, dict[str, Any]]:
-    """The method and the progress of a checkpoint."""
-    options = settings.options
-    learners = make_learners(benchmark.source, options.learners, options.seed, options)
-    method = get_method(settings.method)(
-        benchmark.source, augment=benchmark.augment, **dict(options) | {"learners": learners}
-    )
-    method.load_state(tensors)
-    return method, progress
+def restore(method: Method, tensors: dict[str, Tensor], progress: dict[str, Any]) -> dict[str, Any]:
+    """Put a method where a checkpoint was made; the progress of the run so far."""
+    try:
+        method.load_state(tensors)
+    except (KeyError, RuntimeError) as error:
+        raise BadCheckpoint("the checkpoint is of another version of crodobo; start over without --resume") from error
+    return progress
 
 
 def prepare_folder(folder: Path) -> None:
@@ -183,8 +178,9 @@ def _finished(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def _clear(out: Path) -> None:
+def _clear(out: Path, reporter: Reporter) -> None:
     """Remove what an earlier run left, so that no folder ever mixes two."""
-    delete_checkpoint(out)
+    if delete_checkpoint(out):
+        reporter.note(f"starting over; the unfinished run in {out} could have been continued with --resume")
     for name in RESULT_FILES:
         (out / name).unlink(missing_ok=True)

@@ -223,6 +223,14 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, crodobo: Callable[...
     assert "does not fit small" in errors
 
 
+def test_a_mistake_does_not_cost_the_results_that_are_there(
+    finished: Path, crodobo: Callable[..., tuple[int, str, str]]
+) -> None:
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    assert crodobo(*SHORT, "--out", finished, "--weights", "nowhere.pth")[0] == 2
+    assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
+
+
 def test_quiet_prints_the_folder_alone(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
     status, out, errors = crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path, "-q")
     assert (status, out, errors) == (0, f"{tmp_path}\n", "")

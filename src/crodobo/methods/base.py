@@ -31,11 +31,9 @@ class Method(ABC):
     source
         The labelled public data.
     learners
-        How many learners; or learners that are ready, which are then taken as they are.
+        How many learners to make and warm up; or learners, which are then taken as they are.
     augment
         How weak and strong views are made.
-    after_warmup_step
-        Called after each warm-up step of each learner, from the learner's thread.
     settings
         The fields of the method's `Settings`.
     """
@@ -50,7 +48,6 @@ class Method(ABC):
         *,
         learners: int | list[Learner] | None = None,
         augment: Augment | None = None,
-        after_warmup_step: Callable[[], None] = lambda: None,
         **settings: Any,
     ) -> None:
         if learners is not None:
@@ -66,7 +63,11 @@ class Method(ABC):
             self.learners = learners
         else:
             self.learners = make_learners(source, self.settings.learners, self.settings.seed, self.settings)
-            self.engine.map(lambda learner: learner.warm_up(source, self.augment, after_warmup_step), self.learners)
+            self.warm_up()
+
+    def warm_up(self, after_step: Callable[[], None] = lambda: None) -> None:
+        """Let the learners learn the source; `after_step` is called from their threads after each step of each."""
+        self.engine.map(lambda learner: learner.warm_up(self.source, self.augment, after_step), self.learners)
 
     @abstractmethod
     def adapt(self, query: Query, images: Tensor) -> Adaptation:

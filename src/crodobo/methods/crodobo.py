@@ -23,11 +23,10 @@ class CroDoBoSettings(MethodSettings):
 
 
 class Look(NamedTuple):
-    """What a learner makes of its source batch and of the query's weak view, before any update."""
+    """What a learner makes of the query's weak view before any update, and the source samples it met it with."""
 
-    source_loss: Tensor
-    weak_logits: Tensor
-    indices: Tensor
+    probabilities: Tensor
+    bootstrap: Tensor
 
 
 class CroDoBo(Method):
@@ -68,33 +67,28 @@ class CroDoBo(Method):
         looks = self.engine.map(lambda learner: self.look(learner, weak), self.learners)
 
         # 3.2.2  Co-supervision: all pseudo-labels are taken here, before any learner is updated.
-        peers = average_of_peers([torch.softmax(look.weak_logits.detach(), dim=1) for look in looks])
-        updated = self.engine.map(
-            lambda learner, look, peer: learner.update(self.objective(learner, look, peer, strong)),
-            self.learners,
-            looks,
-            peers,
-        )
+        peers = average_of_peers([look.probabilities for look in looks])
+        updated = self.engine.map(lambda learner, peer: self.update(learner, peer, strong), self.learners, peers)
         kept = torch.stack(peers).amax(dim=2) >= self.settings.tau
         return Adaptation(
             kept=float(kept.float().mean()),
             skipped=updated.count(False),
-            bootstrap=tuple(look.indices for look in looks),
+            bootstrap=tuple(look.bootstrap for look in looks),
         )
 
     def look(self, learner: Learner, weak: Tensor) -> Look:
-        batch = self.source.bootstrap(len(weak), learner.generator)
-        source_logits = learner.forward(self.augment.weak(batch.images, learner.generator))
-        source_loss = F.cross_entropy(source_logits, batch.labels)
-        return Look(source_loss, learner.forward(weak), batch.indices)
+        """ℓ_s on the learner's own bootstrap, ℓ_ent + λ ℓ_div on the weak view."""
+        source = self.source.bootstrap(len(weak), learner.generator)
+        source_logits = learner.forward(self.augment.weak(source.images, learner.generator))
+        learner.accumulate(F.cross_entropy(source_logits, source.labels))
 
-    def objective(self, learner: Learner, look: Look, peer: Tensor, strong: Tensor) -> Tensor:
-        return (
-            look.source_loss
-            + co_supervision(learner.forward(strong), peer, self.settings.tau)
-            + entropy(look.weak_logits)
-            + self.settings.lam * diversity(look.weak_logits)
-        )
+        logits = learner.forward(weak)
+        learner.accumulate(entropy(logits) + self.settings.lam * diversity(logits))
+        return Look(torch.softmax(logits.detach(), dim=1), source.indices)
+
+    def update(self, learner: Learner, peer: Tensor, strong: Tensor) -> bool:
+        """ℓ_t on the strong view, then one step down the sum of all four."""
+        return learner.update(co_supervision(learner.forward(strong), peer, self.settings.tau))
 
 
 def average_of_peers(probabilities: list[Tensor]) -> list[Tensor]:

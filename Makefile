@@ -17,7 +17,7 @@ check: $(READY)  ## lint, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-accuracy: $(READY)  ## the accuracy bars in full (half an hour on two cores)
+accuracy: $(READY)  ## the accuracy bars in full (about 10 minutes on two cores)
 	$(BIN)/python benchmarks/accuracy.py $(ARGS)
 
 bench: $(READY)  ## speed and memory

@@ -1,5 +1,7 @@
 """Engines give the same results in the same order, one after the other or at once."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -126,3 +128,26 @@ def test_learners_come_out_the_same_to_the_bit_however_they_run(source: Source) 
     for one, other in zip(in_turn, at_once, strict=True):
         theirs = other.state()
         assert all(torch.equal(value, theirs[name]) for name, value in one.state().items())
+
+
+def test_an_interrupt_waits_for_the_learners_before_it_is_raised() -> None:
+    """Ctrl-C in the main thread while learners work: nothing may be undone under their hands."""
+    code = """
+import threading, time, _thread
+from crodobo.engine import Parallel
+done, both = [], threading.Barrier(2)
+def work(number):
+    both.wait()
+    time.sleep(0.2)
+    if number == 0:
+        _thread.interrupt_main()
+    time.sleep(0.3)
+    done.append(number)
+try:
+    Parallel(workers=2, threads=1).map(work, [0, 1])
+except KeyboardInterrupt:
+    assert sorted(done) == [0, 1], done
+else:
+    raise SystemExit("not interrupted")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from crodobo import Query, QueryBurned, Source, SourceOnly, one_pass, online
+from crodobo import CrodoboError, Query, QueryBurned, Source, SourceOnly, one_pass, online
 from crodobo.metrics import StreamRecord
 from crodobo.prediction import Prediction
 
@@ -52,6 +52,14 @@ def test_a_bad_query_is_noted_and_the_stream_goes_on(method: SourceOnly) -> None
     assert len(record.refused) == 1
     assert "query 2: the query has NaN" in record.refused[0]
     assert not spoiled.any(), "a refused query is burned too"
+
+
+@pytest.mark.parametrize("labels", [[0], [0, 1, 2], [0, 1, -1], [[0, 1, 0]]])
+def test_labels_that_do_not_fit_are_refused_before_anything_is_learned(method: SourceOnly, labels: list[int]) -> None:
+    before = {name: value.clone() for name, value in method.state().items()}
+    with pytest.raises(CrodoboError, match="needs 3 labels in 0 to 1"):
+        online(method, [(Query(torch.rand(3, 1, 16, 16)), torch.tensor(labels))])
+    assert all(torch.equal(before[name], value) for name, value in method.state().items())
 
 
 def test_a_record_goes_on_where_it_was(method: SourceOnly) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from crodobo.errors import BadQuery, CrodoboError, QueryBurned
-from crodobo.query import Query, format_shape
+from crodobo.query import Query
 
 SHAPE = (1, 8, 8)
 
@@ -219,8 +219,8 @@ def test_sound_images_pass_the_check(images: Tensor) -> None:
         (torch.zeros(2, *SHAPE, dtype=torch.int64), "type torch.int64; use uint8"),
         (torch.zeros(2, *SHAPE, dtype=torch.bool), "type torch.bool; use uint8"),
         (torch.full((2, *SHAPE), 200.0), "from 200 to 200; floats must lie in 0 to 1"),
-        (torch.zeros(2, 3, 8, 8), "images are 3×8×8 and the source's are 1×8×8"),
-        (torch.zeros(2, 1, 9, 8), "images are 1×9×8 and the source's are 1×8×8"),
+        (torch.zeros(2, 3, 8, 8), "images of 3×8×8, and the model takes 1×8×8"),
+        (torch.zeros(2, 1, 9, 8), "images of 1×9×8, and the model takes 1×8×8"),
     ],
     ids=["no-channels", "no-samples", "no-rows", "int64", "bool", "0-255-floats", "channels", "size"],
 )
@@ -253,7 +253,3 @@ def test_a_refused_query_burns_too() -> None:
     with pytest.raises(BadQuery), Query(images) as query:
         query.check(SHAPE)
     assert images.count_nonzero() == 0
-
-
-def test_a_shape_reads_as_a_product() -> None:
-    assert format_shape((3, 224, 160)) == "3×224×160"

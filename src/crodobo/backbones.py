@@ -56,13 +56,16 @@ def build_backbone(
     """
     if pretrained and weights:
         raise BadSettings("--pretrained and --weights both name initial weights; give one of them")
-    if name == "small":
-        network = _small_network(shape, pretrained)
-    elif "/" in name:
-        network = _torchvision_network(name, shape, pretrained)
-    else:
-        network = _timm_network(name, shape, pretrained)
-    mean, std = ((0.5,), (0.5,)) if name == "small" else (IMAGENET_MEAN, IMAGENET_STD)
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    try:
+        if name == "small":
+            network, mean, std = _small_network(shape, pretrained), (0.5,), (0.5,)
+        elif "/" in name:
+            network = _torchvision_network(name, shape, pretrained)
+        else:
+            network, mean, std = _timm_network(name, shape, pretrained)
+    except (AssertionError, ValueError) as error:
+        raise BadSettings(_cannot_take(name, shape, error)) from error
     if weights:
         _load_weights(network, name, Path(weights))
     features = _count_features(network, name, shape)
@@ -130,7 +133,9 @@ def _small_network(shape: tuple[int, ...], pretrained: bool) -> nn.Module:
     return SmallResNet(shape[0])
 
 
-def _timm_network(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Module:
+def _timm_network(
+    name: str, shape: tuple[int, ...], pretrained: bool
+) -> tuple[nn.Module, tuple[float, ...], tuple[float, ...]]:
     import timm
 
     channels, height, width = shape
@@ -145,7 +150,7 @@ def _timm_network(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Mod
         options["img_size"] = (height, width)
     make = partial(timm.create_model, name, num_classes=0, in_chans=channels, **options)
     network: nn.Module = download(partial(make, pretrained=True), name) if pretrained else make()
-    return network
+    return network, tuple(getattr(expected, "mean", IMAGENET_MEAN)), tuple(getattr(expected, "std", IMAGENET_STD))
 
 
 def _torchvision_network(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Module:
@@ -164,6 +169,13 @@ def _torchvision_network(name: str, shape: tuple[int, ...], pretrained: bool) ->
     return GreyToColour(network) if shape[0] == 1 else network
 
 
+def _cannot_take(name: str, shape: tuple[int, ...], error: Exception) -> str:
+    reason = f" ({error})" if str(error) else ""
+    return (
+        f"{name} cannot take images of {'×'.join(map(str, shape))}{reason}; choose another --backbone or --image-size"
+    )
+
+
 def _unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists timm's"
@@ -177,7 +189,14 @@ def _load_weights(network: nn.Module, name: str, path: Path) -> None:
     missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
     strange = [key for key in given if key not in own]
     misshapen = [key for key in own if key in given and own[key].shape != given[key].shape]
-    for problem, keys in (("lacks", missing), ("has unknown", strange), ("has another shape for", misshapen)):
+    infinite = [key for key in own if key in given and not given[key].isfinite().all()]
+    problems = {
+        "lacks": missing,
+        "has unknown": strange,
+        "has another shape for": misshapen,
+        "has NaN or infinite values in": infinite,
+    }
+    for problem, keys in problems.items():
         if keys:
             raise BadWeights(
                 f"{path} does not fit {name}: it {problem} {keys[0]}"
@@ -193,10 +212,7 @@ def _count_features(network: nn.Module, name: str, shape: tuple[int, ...]) -> in
         with torch.no_grad():
             features = network(torch.zeros(1, *shape))
     except (RuntimeError, ValueError, AssertionError) as error:
-        raise BadSettings(
-            f"{name} cannot take images of {'×'.join(map(str, shape))} ({error}); "
-            "choose another --backbone or --image-size"
-        ) from error
+        raise BadSettings(_cannot_take(name, shape, error)) from error
     if features.ndim != 2:
         raise BadSettings(f"{name} gives features of shape {tuple(features.shape[1:])}, not a vector; choose another")
     return int(features.shape[1])

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from crodobo.errors import BadCheckpoint
-from crodobo.files import write_atomically
+from crodobo.files import unfinished_name, write_atomically
 
 FORMAT = 1
 NAME = "checkpoint.safetensors"
@@ -47,7 +47,7 @@ def load_checkpoint(folder: Path, settings: dict[str, Any]) -> tuple[dict[str, T
         ) from error
     if header["format"] != FORMAT:
         raise BadCheckpoint(f"{path} is of another version of crodobo; start over without --resume")
-    if different := _differences(header["settings"], settings):
+    if different := differences(header["settings"], settings):
         raise BadCheckpoint(
             f"{path} belongs to a run with other settings ({different}); "
             "give the same settings, another --out, or start over without --resume"
@@ -57,15 +57,17 @@ def load_checkpoint(folder: Path, settings: dict[str, Any]) -> tuple[dict[str, T
 
 def delete_checkpoint(folder: Path) -> bool:
     """Remove the folder's checkpoint; whether there was one."""
-    there = (folder / NAME).exists()
-    (folder / NAME).unlink(missing_ok=True)
+    path = folder / NAME
+    there = path.exists()
+    for each in (path, unfinished_name(path)):
+        each.unlink(missing_ok=True)
     return there
 
 
-def _differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
+def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
     """The settings in which two runs differ, for people.
 
-    >>> _differences({"seed": 0, "options": {"tau": 0.9}}, {"seed": 1, "options": {"tau": 0.9}})
+    >>> differences({"seed": 0, "options": {"tau": 0.9}}, {"seed": 1, "options": {"tau": 0.9}})
     'seed 0, not 1'
     """
     flat_stored, flat_given = _flatten(stored), _flatten(given)

@@ -30,7 +30,7 @@ class StopSignal:
         self.requested = True
         self._give_back()
         # Not print: the signal may have come in the middle of one, which cannot be entered twice.
-        os.write(2, b"\nstopping after this query; once more stops at once\n")
+        os.write(2, b"\nstopping as soon as all is in order; once more stops at once\n")
 
     def _give_back(self) -> None:
         for number, handler in self._before.items():

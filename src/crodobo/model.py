@@ -41,10 +41,8 @@ class Model:
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
         """Predict images, N×C×H×W, uint8 in 0..255 or floats in 0..1."""
         batch = pixels.as_tensor(images)
-        if problem := pixels.problem(batch):
-            raise BadQuery(f"the batch {problem}")
-        if tuple(batch.shape[1:]) != self.shape:
-            raise BadQuery(f"the model takes images of {self.shape}, and these are {tuple(batch.shape[1:])}")
+        if wrong := pixels.misfit(batch, self.shape):
+            raise BadQuery(f"the batch {wrong}")
         return average(self.learners, self._engine, pixels.to_unit(batch))
 
 

@@ -56,7 +56,7 @@ def mixed_statistics(layers: list[_BatchNorm], running_weight: float) -> Iterato
             return  # the layer says so itself; the update below would write past its statistics
         kept[layer] = (layer.running_mean, layer.running_var)
         layer.running_mean, layer.running_var = layer.running_mean.clone(), layer.running_var.clone()
-        # BatchNorm's own update, on copies: the batch's share of the mix is its momentum.
+        # BatchNorm's own update, on copies: the batch's share of the mix is its momentum, its variance the unbiased.
         torch.batch_norm_update_stats(inputs[0], layer.running_mean, layer.running_var, 1 - running_weight)
 
     def restore(layer: nn.Module) -> None:

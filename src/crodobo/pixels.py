@@ -7,6 +7,8 @@ from torch import Tensor
 
 def as_tensor(images: Tensor | np.ndarray) -> Tensor:
     """The same memory as a tensor: nothing is copied, so that there is only one copy to erase."""
+    if not isinstance(images, Tensor | np.ndarray):
+        raise TypeError(f"images are a tensor or a numpy array, not a {type(images).__name__}")
     return torch.from_numpy(images) if isinstance(images, np.ndarray) else images
 
 
@@ -22,16 +24,26 @@ def problem(images: Tensor) -> str | None:
         return f"has shape {tuple(images.shape)}; images come as samples × channels × height × width"
     if images.numel() == 0:
         return f"is empty (shape {tuple(images.shape)})"
+    if images.shape[3] in (1, 3, 4) and images.shape[1] > 4:
+        return f"has shape {tuple(images.shape)}, channels last; bring them first: images.transpose(0, 3, 1, 2)"
     if images.dtype == torch.uint8:
         return None
     if not images.is_floating_point():
         return f"has pixels of type {images.dtype}; use uint8 (0 to 255) or floats (0 to 1)"
-    low, high = (float(bound) for bound in torch.aminmax(images))
+    low, high = (float(bound) for bound in torch.aminmax(images.detach()))
     if not (np.isfinite(low) and np.isfinite(high)):
         return "has NaN or infinite pixels"
     if low < 0 or high > 1:
-        return f"has pixels from {low:.3g} to {high:.3g}; floats must lie in 0 to 1 (uint8: 0 to 255)"
+        return f"has pixels from {low:.7g} to {high:.7g}; floats must lie in 0 to 1: divide by 255, or clamp"
     return None
+
+
+def misfit(images: Tensor, shape: tuple[int, ...]) -> str | None:
+    """As `problem`, for a model that takes images of `shape`."""
+    if (wrong := problem(images)) or tuple(images.shape[1:]) == shape:
+        return wrong
+    given, taken = ("×".join(map(str, each)) for each in (images.shape[1:], shape))
+    return f"has images of {given}, and the model takes {taken} (channels × height × width); convert them first"
 
 
 def to_unit(images: Tensor) -> Tensor:
@@ -41,5 +53,5 @@ def to_unit(images: Tensor) -> Tensor:
     tensor([[[[0.0000, 0.2000, 1.0000]]]])
     """
     unit = torch.empty(images.shape, memory_format=torch.channels_last)
-    unit.copy_(images)
+    unit.copy_(images.detach())
     return unit.div_(255) if images.dtype == torch.uint8 else unit

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor
 
-from crodobo.errors import BadQuery
+from crodobo.errors import BadQuery, CrodoboError
 from crodobo.methods.base import Method
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 from crodobo.prediction import Prediction
@@ -52,6 +52,7 @@ def online(
         prediction = None
         try:
             with query:
+                _check_labels(labels, len(query), len(method.source.classes))
                 prediction = method.step(query)
         except BadQuery as error:
             record.refuse(len(labels), str(error))
@@ -59,6 +60,12 @@ def online(
             record.add(prediction, labels, seconds=time.perf_counter() - started)
         after_query(record, prediction)
     return record
+
+
+def _check_labels(labels: Tensor, samples: int, classes: int) -> None:
+    """Before anything is learned: labels that do not fit would spoil the score after the weights have moved."""
+    if labels.shape != (samples,) or (samples and not 0 <= int(labels.min()) <= int(labels.max()) < classes):
+        raise CrodoboError(f"a query of {samples} samples needs {samples} labels in 0 to {classes - 1} to be scored by")
 
 
 def one_pass(method: Method, images: Tensor, labels: Tensor, size: int) -> ConfusionMatrix:

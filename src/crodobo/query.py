@@ -94,13 +94,8 @@ class Query:
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise `BadQuery` if the images are not sound, or not of the shape that the model was made for."""
-        if problem := pixels.problem(self._read()):
-            raise BadQuery(f"the query {problem}; it was refused and no weight has moved")
-        if self.shape != shape:
-            raise BadQuery(
-                f"the query's images are {format_shape(self.shape)} and the source's are {format_shape(shape)} "
-                "(channels × height × width); convert them before they are sent; no weight has moved"
-            )
+        if wrong := pixels.misfit(self._read(), shape):
+            raise BadQuery(f"the query {wrong}; it was refused and no weight has moved")
 
     def burn(self) -> None:
         """Overwrite everything that the query owns with zeros, then let it go. Calling it again is harmless."""
@@ -122,12 +117,3 @@ class Query:
         if self._state == "closed":
             raise CrodoboError("a query is read inside `with query:`, which makes sure that it is erased")
         return self._images
-
-
-def format_shape(shape: tuple[int, ...]) -> str:
-    """A shape for people.
-
-    >>> format_shape((3, 32, 32))
-    '3×32×32'
-    """
-    return "×".join(map(str, shape))

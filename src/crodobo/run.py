@@ -8,15 +8,16 @@ from typing import Any
 
 from torch import Tensor
 
-from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
+from crodobo.checkpoint import NAME as CHECKPOINT
+from crodobo.checkpoint import delete_checkpoint, differences, load_checkpoint, save_checkpoint
 from crodobo.config import RunSettings
-from crodobo.data import load_benchmark
+from crodobo.data import Benchmark, load_benchmark
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
+from crodobo.files import sole_user
 from crodobo.interrupt import StopSignal
 from crodobo.learner import make_learners
 from crodobo.methods import Method, get_method
 from crodobo.metrics import ConfusionMatrix, StreamRecord
-from crodobo.model import save_model
 from crodobo.outcome import Exhibit, Outcome
 from crodobo.prediction import Prediction
 from crodobo.protocol import one_pass, online
@@ -48,79 +49,99 @@ def run(settings: RunSettings, out: Path, *, resume: bool = False, reporter: Rep
     """Run a method over a benchmark's stream and write the results to the folder `out`.
 
     With `resume`, go on from the folder's checkpoint where there is one. A run that was killed and resumed ends
-    with the same predictions as one that was not.
+    with the same predictions as one that was not. Results that are in the folder already stay until there are new ones.
     """
     reporter = reporter or Reporter()
-    identity = _identity(settings.model_dump(mode="json"))
     benchmark = load_benchmark(settings.benchmark, settings.image_size)
-    prepare_folder(out)
-    stored = load_checkpoint(out, identity) if resume else None
-    if resume and not stored:
-        if finished := _finished(out, identity):
-            reporter.note(f"{out} holds the finished run already; nothing is left to do")
-            return finished
-        reporter.note(f"there is nothing to resume in {out}; starting from the beginning")
-    options = settings.options
-    method = get_method(settings.method)(
-        benchmark.source,
-        augment=benchmark.augment,
-        **dict(options) | {"learners": make_learners(benchmark.source, options.learners, options.seed, options)},
-    )
-
-    with StopSignal() as stop:
+    with sole_user(out), StopSignal() as stop:
+        _refuse_strangers(out)
+        identity = _identity(settings.model_dump(mode="json"))
+        stored = load_checkpoint(out, identity) if resume else None
+        if resume and not stored:
+            if finished := _finished(out, identity):
+                reporter.note(f"{out} holds the finished run already; nothing is left to do")
+                return finished
+            reporter.note(f"there is nothing to resume in {out}; starting from the beginning")
+        options = settings.options
+        learners = make_learners(benchmark.source, options.learners, options.seed, options)
+        method = get_method(settings.method)(
+            benchmark.source, augment=benchmark.augment, **dict(options) | {"learners": learners}
+        )
         if stored:
             progress = restore(method, *stored)
         else:
-            _clear(out, reporter)  # not before here: what is wrong with the settings has come out by now
+            if delete_checkpoint(out):
+                reporter.note(f"starting over; the unfinished run in {out} could have been continued with --resume")
             progress = warm_up(method, reporter, stop)
-        record = StreamRecord.from_data(progress["record"])
-        if stored:
-            reporter.note(f"going on after query {record.queries}")
 
-        order = benchmark.order(options.seed)
-        queries = len(order.split(settings.query_size)[: settings.queries])
-        shown = random.Random(options.seed).randrange(queries) + 1
+        outcome = stream_through(method, benchmark, settings, progress, out, reporter, stop)
+        try:
+            result = write_results(out, outcome, method)
+        except OSError as error:
+            raise CrodoboError(
+                f"the results could not be written to {out} ({error.strerror}); make room, then the same command "
+                "with --resume goes on from the last checkpoint"
+            ) from error
+        delete_checkpoint(out)
+    return result
 
-        def checkpoint() -> None:
-            progress["record"] = record.as_data()
-            try:
-                save_checkpoint(out, method.state(), identity, progress)
-            except OSError as error:
-                reporter.note(f"no checkpoint could be written ({error.strerror}); the run goes on without")
 
-        def after_query(record: StreamRecord, prediction: Prediction | None) -> None:
-            reporter.query(record)
-            if prediction and record.queries == shown:
-                bootstrap = [drawn[:EXHIBITED].tolist() for drawn in prediction.adaptation.bootstrap]
-                progress["exhibit"] = {"query": shown, "bootstrap": bootstrap}
-            if stop.requested and record.queries < queries:
-                checkpoint()
-                raise Interrupted(
-                    f"stopped after query {record.queries} of {queries}; the same command with --resume goes on"
-                )
-            if record.queries % settings.checkpoint_every == 0 and record.queries < queries:
-                checkpoint()
+def stream_through(
+    method: Method,
+    benchmark: Benchmark,
+    settings: RunSettings,
+    progress: dict[str, Any],
+    out: Path,
+    reporter: Reporter,
+    stop: StopSignal,
+) -> Outcome:
+    """The stream from where the progress is to its end, with checkpoints, and the final model's score."""
+    seed, size = settings.options.seed, settings.query_size
+    identity = _identity(settings.model_dump(mode="json"))
+    order = benchmark.order(seed)
+    queries = len(order.split(size)[: settings.queries])
+    shown = random.Random(seed).randrange(queries) + 1
+    record = StreamRecord.from_data(progress["record"])
 
-        if not stored:
-            checkpoint()
-        reporter.streaming(queries)
-        stream = benchmark.stream(settings.query_size, options.seed, start=record.queries, queries=settings.queries)
-        online(method, stream, record, after_query)
+    def checkpoint() -> bool:
+        progress["record"] = record.as_data()
+        try:
+            save_checkpoint(out, method.state(), identity, progress)
+        except OSError as error:
+            reporter.note(f"no checkpoint could be written ({error.strerror}); the run goes on without")
+            return False
+        return True
 
-    streamed = order[: queries * settings.query_size]
-    outcome = Outcome(
+    def after_query(record: StreamRecord, prediction: Prediction | None) -> None:
+        reporter.query(record)
+        if prediction and record.queries == shown:
+            bootstrap = [drawn[:EXHIBITED].tolist() for drawn in prediction.adaptation.bootstrap]
+            progress["exhibit"] = {"query": shown, "bootstrap": bootstrap}
+        last = record.queries == queries
+        stopping = stop.requested and not last
+        if last or stopping or record.queries % settings.checkpoint_every == 0:
+            saved = checkpoint()
+            if stopping:
+                way = "the same command with --resume goes on" if saved else "without a checkpoint; start again"
+                raise Interrupted(f"stopped after query {record.queries} of {queries}; {way}")
+
+    if record.queries:
+        reporter.note(f"going on after query {record.queries}")
+    else:
+        checkpoint()
+    reporter.streaming(queries)
+    online(method, benchmark.stream(size, seed, start=record.queries, queries=settings.queries), record, after_query)
+
+    streamed = order[: queries * size]
+    return Outcome(
         settings=settings,
         benchmark=benchmark,
         record=record,
-        final=one_pass(method, benchmark.images[streamed], benchmark.labels[streamed], settings.query_size),
+        final=one_pass(method, benchmark.images[streamed], benchmark.labels[streamed], size),
         exhibit=Exhibit(**progress["exhibit"]) if progress["exhibit"] else None,
         streamed=streamed,
         warmup_seconds=progress["warmup_seconds"],
     )
-    save_model(out / "model.safetensors", method)
-    result = write_results(out, outcome)
-    delete_checkpoint(out)
-    return result
 
 
 def warm_up(method: Method, reporter: Reporter, stop: StopSignal) -> dict[str, Any]:
@@ -150,19 +171,6 @@ def restore(method: Method, tensors: dict[str, Tensor], progress: dict[str, Any]
     return progress
 
 
-def prepare_folder(folder: Path) -> None:
-    """Make the folder and see that it can be written to, before any work is done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise CrodoboError(
-            f"the folder {folder} cannot be written to ({error.strerror}); choose another with --out"
-        ) from error
-
-
 def _identity(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that decide the predictions; a run may be resumed with others for the rest."""
     options = {name: value for name, value in settings["options"].items() if name != "parallel"}
@@ -173,14 +181,19 @@ def _finished(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     """The result of a run with the same settings that has ended in this folder."""
     try:
         result: dict[str, Any] = json.loads((out / "result.json").read_text())
-        return result if _identity(result["settings"]) == identity else None
+        ended = _identity(result["settings"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    if ended != identity:
+        raise BadCheckpoint(
+            f"{out} holds a finished run with other settings ({differences(ended, identity)}); "
+            "choose another --out, or leave --resume out to replace it"
+        )
+    return result
 
 
-def _clear(out: Path, reporter: Reporter) -> None:
-    """Remove what an earlier run left, so that no folder ever mixes two."""
-    if delete_checkpoint(out):
-        reporter.note(f"starting over; the unfinished run in {out} could have been continued with --resume")
-    for name in RESULT_FILES:
-        (out / name).unlink(missing_ok=True)
+def _refuse_strangers(out: Path) -> None:
+    """Files that would be overwritten but are not of a run are somebody else's."""
+    there = [name for name in RESULT_FILES if (out / name).exists()]
+    if there and not (out / "result.json").is_file() and not (out / CHECKPOINT).is_file():
+        raise CrodoboError(f"{out} has a {there[0]} that is not of a run; choose another --out, or move it away")

@@ -53,7 +53,10 @@ class Source:
     ) -> None:
         if isinstance(images, np.ndarray):
             images = np.require(images, requirements=["C", "W"])  # a copy only where torch needs one
-        self.images = pixels.as_tensor(images)
+        try:
+            self.images = pixels.as_tensor(images)
+        except (TypeError, ValueError) as error:
+            raise BadSource(f"the source's images cannot be used ({error})") from None
         try:
             self.labels = torch.as_tensor(labels)
         except (TypeError, ValueError):

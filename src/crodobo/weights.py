@@ -30,7 +30,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def _tensors(loaded: object) -> dict[str, Tensor]:
     """The state_dict in what was loaded, which many trainers wrap once more."""
-    for key in ("state_dict", "model"):
+    for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]
     if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):

@@ -17,6 +17,7 @@ import torch
 from crodobo import load_model
 from crodobo.checkpoint import NAME
 from crodobo.cli.main import main
+from crodobo.files import sole_user
 
 QUERIES = 24
 SHORT = ["run", "--queries", str(QUERIES), "--query-size", "16", "--warmup", "4", "--checkpoint-every", "2"]
@@ -237,11 +238,43 @@ def test_quiet_prints_the_folder_alone(tmp_path: Path, crodobo: Callable[..., tu
 
 
 def test_a_new_run_leaves_nothing_of_the_old_one(tmp_path: Path, crodobo: Callable[..., object]) -> None:
-    (tmp_path / "report.html").write_text("old")
     (tmp_path / "notes.txt").write_text("mine")
-    crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path, "-q")
-    assert "old" not in (tmp_path / "report.html").read_text()[:3]
+    for tau in ("0.9", "0.8"):
+        crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path, "-q", "--tau", tau)
+    assert json.loads((tmp_path / "result.json").read_text())["settings"]["options"]["tau"] == 0.8
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_finished_run_of_other_settings_is_not_resumed(
+    finished: Path, crodobo: Callable[..., tuple[int, str, str]]
+) -> None:
+    before = (finished / "result.json").read_bytes()
+    status, _, errors = crodobo(*SHORT, "--out", finished, "--resume", "--tau", "0.5")
+    assert status == 2
+    assert "tau 0.95, not 0.5" in errors
+    assert (finished / "result.json").read_bytes() == before
+
+
+def test_files_of_others_are_not_overwritten(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+    (tmp_path / "model.safetensors").write_text("precious")
+    assert crodobo(*SHORT, "--out", tmp_path)[0] == 2
+    assert (tmp_path / "model.safetensors").read_text() == "precious"
+
+
+def test_a_folder_has_one_run_at_a_time(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+    with sole_user(tmp_path):
+        status, _, errors = crodobo(*SHORT, "--out", tmp_path)
+    assert status == 2
+    assert "another run is writing" in errors
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
+    process = subprocess.Popen(command(*SHORT, "--out", tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.close()
+    _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, b"")
+    assert (tmp_path / "result.json").exists()
 
 
 @pytest.mark.parametrize("method", ["single", "source-only"])

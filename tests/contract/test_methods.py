@@ -101,12 +101,24 @@ def test_sequence_and_parallel_give_the_same_bits(make: Callable[..., Method]) -
         lambda images: images * 2,
         lambda images: images - 0.5,
         lambda images: images[:, :, :8],
+        lambda images: images.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous(),
         lambda images: images.expand(-1, 3, -1, -1).contiguous(),
         lambda images: images[:0],
         lambda images: images[0],
         lambda images: (images * 255).to(torch.int32),
     ],
-    ids=["nan", "infinite", "above one", "negative", "height", "channels", "empty", "three axes", "int32"],
+    ids=[
+        "nan",
+        "infinite",
+        "above one",
+        "negative",
+        "height",
+        "channels last",
+        "channels",
+        "empty",
+        "three axes",
+        "int32",
+    ],
 )
 def test_a_bad_query_is_refused_before_anything_changes(
     make: Callable[..., Method], spoil: Callable[[Tensor], Tensor]
@@ -215,6 +227,34 @@ def test_its_state_holds_no_sample(make: Callable[..., Method]) -> None:
     method = make()
     ask(method, make_images())
     assert not [name for name, value in method.state().items() if SIZE in value.shape]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_adapts_whatever_mode_the_caller_is_in(make: Callable[..., Method], mode: Callable[[], Any]) -> None:
+    expected = ask(make(), make_images()).probabilities
+    method = make()
+    with mode():
+        assert torch.equal(ask(method, make_images()).probabilities, expected)
+
+
+def test_a_query_of_images_that_want_a_gradient_gets_none(make: Callable[..., Method]) -> None:
+    images = make_images().requires_grad_()
+    with Query(images) as query:
+        make().step(query)
+    assert images.grad is None
+
+
+def test_predict_refuses_what_step_refuses(make: Callable[..., Method]) -> None:
+    method = make()
+    for images in (make_images() * 255, make_images()[:, :, :8], make_images() * float("nan")):
+        with pytest.raises(BadQuery):
+            method.predict(images)
+
+
+@pytest.mark.parametrize("learners", ["two", 1.5, -1])
+def test_a_number_of_learners_that_is_none_is_refused(make: Callable[..., Method], learners: object) -> None:
+    with pytest.raises(BadSettings):
+        make(learners=learners)
 
 
 def test_a_setting_that_it_does_not_have_is_named(make: Callable[..., Method]) -> None:

@@ -25,9 +25,8 @@ def bench(
 
     from crodobo.bench import CASES, measure
     from crodobo.files import write_atomically
-    from crodobo.run import prepare_folder
 
-    prepare_folder(out.parent)
+    out.parent.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
     names = [chosen.value for chosen in case] if case else list(CASES)
     results = [

@@ -1,5 +1,6 @@
 """The `crodobo` command: its sub-commands, and how errors reach people."""
 
+import signal
 import sys
 from typing import Annotated
 
@@ -38,6 +39,7 @@ def crodobo(
 
 def main() -> None:
     """Run a command; an error is one sentence on standard error and a status other than 0."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a run listens, Ctrl-C simply ends the process
     try:
         app()
     except Interrupted as error:

@@ -1,5 +1,6 @@
 """What a run shows while it goes on: a live view in a terminal, plain lines elsewhere, or nothing."""
 
+import os
 import time
 from pathlib import Path
 from types import TracebackType
@@ -16,9 +17,17 @@ from crodobo.run import Reporter
 PLAIN_EVERY = 5.0  # seconds between plain lines
 
 
+class SteadyConsole(Console):
+    """A console whose reader may leave: the run goes on without it."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def make_reporter(quiet: bool) -> "QuietReporter | LiveReporter | PlainReporter":
     """The reporter that suits where the output goes."""
-    console = Console()
+    console = SteadyConsole()
     if quiet:
         return QuietReporter()
     return LiveReporter(console) if console.is_terminal else PlainReporter(console)
@@ -99,7 +108,7 @@ class PlainReporter(QuietReporter):
 
     def _print(self, text: str) -> None:
         self._last = time.monotonic()
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class LiveReporter(QuietReporter):
@@ -126,7 +135,7 @@ class LiveReporter(QuietReporter):
         self._progress.stop()
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False)
+        self._progress.console.print(text, highlight=False, markup=False)
 
     def warming_up(self, steps: int) -> None:
         if steps:
@@ -151,7 +160,7 @@ class NumbersColumn(ProgressColumn):
 
 def print_summary(result: dict[str, Any], folder: Path) -> None:
     """The result in a few lines, and where the rest is."""
-    console = Console()
+    console = SteadyConsole()
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("online accuracy", f"[bold]{percent(result['online_accuracy'])}[/bold]")
     table.add_row("one-pass accuracy", f"[bold]{percent(result['one_pass_accuracy'])}[/bold]")
@@ -172,4 +181,4 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         f"\n{result['method']} on {result['benchmark']}, seed {result['seed']}", style="bold", highlight=False
     )
     console.print(table, highlight=False)
-    console.print(f"{folder}/report.html", highlight=False, soft_wrap=True)
+    console.print(f"{folder}/report.html", highlight=False, markup=False, soft_wrap=True)

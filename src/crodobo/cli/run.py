@@ -1,10 +1,14 @@
 """`crodobo run`: one method over one benchmark's stream."""
 
 import enum
+import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from crodobo.config import RunSettings
 
 
 class Norm(enum.StrEnum):
@@ -45,11 +49,14 @@ def run(
         int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
-    out: Annotated[Path | None, typer.Option(help="Result folder.  [default: runs/BENCHMARK-METHOD-kK-seedS]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Result folder.  [default: runs/, named after the settings]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result's folder and nothing else.")] = False,
 ) -> None:
     """Adapt to a benchmark's stream query by query, predict, erase; write numbers, curve, report and model."""
+    # Threads inside an operation that wait by spinning can stall each other on a shared machine; read when torch loads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
     from crodobo.cli.progress import make_reporter, print_summary
     from crodobo.config import RunSettings
     from crodobo.methods import get_method
@@ -83,10 +90,32 @@ def run(
         checkpoint_every=checkpoint_every,
         options=get_method(method).Settings.of(**given),
     )
-    folder = out or Path("runs") / f"{benchmark}-{method}-k{settings.options.learners}-seed{seed}"
+    folder = out or Path("runs") / run_name(settings)
     with make_reporter(quiet) as reporter:
         result = run_benchmark(settings, folder, resume=resume, reporter=reporter)
     if quiet:
         print(folder)
     else:
         print_summary(result, folder)
+
+
+def run_name(settings: "RunSettings") -> str:
+    """A folder's name that tells runs with different settings apart.
+
+    >>> from crodobo.config import RunSettings
+    >>> from crodobo.methods import CroDoBo
+    >>> run_name(RunSettings(options=CroDoBo.Settings()))
+    'glyphs-crodobo-k2-seed0'
+    >>> run_name(RunSettings(queries=5, options=CroDoBo.Settings(seed=1, backbone="torchvision/resnet18")))
+    'glyphs-crodobo-k2-seed1-queries5-backbone-torchvision-resnet18'
+    """
+    options = settings.options
+    name = f"{settings.benchmark}-{settings.method}-k{options.learners}-seed{options.seed}"
+    named = {"benchmark", "method", "options", "learners", "seed", "parallel", "checkpoint_every"}
+    for part in (settings, options):
+        for field, info in type(part).model_fields.items():
+            value = getattr(part, field)
+            if field not in named and value != info.default:
+                text = value.stem if isinstance(value, Path) else "" if value is True else str(value).replace("/", "-")
+                name += f"-{field.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
+    return name

@@ -74,10 +74,11 @@ def resize(images: Tensor, size: int) -> Tensor:
     """Square images of another size, of the same type."""
     if images.shape[-2:] == (size, size):
         return images
-    batches = [
-        F.interpolate(batch.float(), size=(size, size), mode="bilinear", align_corners=False, antialias=True)
-        for batch in images.split(1024)
-    ]
-    if images.is_floating_point():
-        return torch.cat(batches).clamp_(0, 1).to(images.dtype)
-    return torch.cat([batch.round_().clamp_(0, 255).to(torch.uint8) for batch in batches])
+
+    def resized(batch: Tensor) -> Tensor:
+        larger = F.interpolate(batch.float(), size=(size, size), mode="bilinear", align_corners=False, antialias=True)
+        if batch.is_floating_point():
+            return larger.clamp_(0, 1).to(batch.dtype)
+        return larger.round_().clamp_(0, 255).to(torch.uint8)
+
+    return torch.cat([resized(batch) for batch in images.split(1024)])

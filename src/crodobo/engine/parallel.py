@@ -43,5 +43,11 @@ class Parallel(Engine):
             torch.set_num_threads(self.threads)
         everyone = list(zip(*arguments, strict=True))
         futures = [self._pool.submit(work, *given) for given in everyone]
-        wait(futures)  # no learner is left running when another's error is raised
+        try:
+            wait(futures)  # no learner is left running when another's error is raised
+        except BaseException:  # Ctrl-C: the learners finish what they are at before anything is undone
+            for future in futures:
+                future.cancel()
+            wait(futures)
+            raise
         return [future.result() for future in futures]

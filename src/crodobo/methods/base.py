@@ -1,17 +1,19 @@
 """The method interface: adapt on a query, predict it, keep nothing of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Generator, Tensor
 
 from crodobo import pixels
 from crodobo.augment import Augment
 from crodobo.config import MethodSettings
 from crodobo.engine import make_engine
+from crodobo.errors import BadQuery
 from crodobo.learner import Learner, average, make_learners
 from crodobo.prediction import Adaptation, Prediction
 from crodobo.query import Query
@@ -46,12 +48,13 @@ class Method(ABC):
         self,
         source: Source,
         *,
-        learners: int | list[Learner] | None = None,
+        learners: int | Sequence[Learner] | None = None,
         augment: Augment | None = None,
         **settings: Any,
     ) -> None:
+        ready = list(learners) if isinstance(learners, list | tuple) else None
         if learners is not None:
-            settings["learners"] = learners if isinstance(learners, int) else len(learners)
+            settings["learners"] = learners if ready is None else len(ready)
         self.settings = self.Settings.of(**settings)
         self.source = source
         self.augment = augment or Augment()
@@ -59,8 +62,8 @@ class Method(ABC):
         self.engine = make_engine(
             self.settings.learners, parallel=self.settings.parallel, threads=self.settings.threads
         )
-        if isinstance(learners, list):
-            self.learners = learners
+        if ready is not None:
+            self.learners = ready
         else:
             self.learners = make_learners(source, self.settings.learners, self.settings.seed, self.settings)
             self.warm_up()
@@ -76,6 +79,8 @@ class Method(ABC):
         Tensors derived from the images go through `query.own`, so that they are erased with the query.
         """
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def step(self, query: Query) -> Prediction:
         """Adapt on a query and predict it, in the order that the settings name.
 
@@ -96,7 +101,10 @@ class Method(ABC):
 
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
         """Predict images without adapting to them."""
-        return average(self.learners, self.engine, pixels.to_unit(pixels.as_tensor(images)))
+        batch = pixels.as_tensor(images)
+        if wrong := pixels.misfit(batch, self.source.shape):
+            raise BadQuery(f"the batch {wrong}")
+        return average(self.learners, self.engine, pixels.to_unit(batch))
 
     def state(self) -> dict[str, Tensor]:
         """All that is needed to go on from here, as tensors by name. Holds no target sample."""

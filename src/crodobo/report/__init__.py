@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from crodobo.files import write_atomically
+from crodobo.methods import Method
 from crodobo.metrics import QueryRecord
+from crodobo.model import save_model
 from crodobo.outcome import Outcome
 from crodobo.report.curve import draw_curve
 from crodobo.report.exhibit import draw_exhibit
@@ -26,14 +28,16 @@ RESULT_FILES = (
 __all__ = ["RESULT_FILES", "write_results"]
 
 
-def write_results(folder: Path, outcome: Outcome) -> dict[str, Any]:
-    """Write everything but the model. `result.json` comes last: where it is, the rest is."""
+def write_results(folder: Path, outcome: Outcome, method: Method) -> dict[str, Any]:
+    """Write everything, in place of what is there. `result.json` comes last: where it is, the rest is."""
     result = outcome.result()
     curve = draw_curve(outcome)
+    (folder / "result.json").unlink(missing_ok=True)
     write_atomically(folder / "curve.csv", curve_table(outcome))
     write_atomically(folder / "predictions.csv", prediction_table(outcome))
     write_atomically(folder / "curve.png", curve)
     write_atomically(folder / "report.html", render_page(outcome, result, curve, draw_exhibit(outcome)))
+    save_model(folder / "model.safetensors", method)
     write_atomically(folder / "result.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     return result
 

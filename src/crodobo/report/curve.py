@@ -3,6 +3,7 @@
 import io
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from crodobo.outcome import Outcome
 
@@ -45,7 +46,8 @@ def draw_curve(outcome: Outcome) -> bytes:
         fontsize=10,
     )
     axes.grid(alpha=0.25)
-    axes.legend(loc="lower right", fontsize=8, framealpha=0.9)
+    axes.legend(loc="best", fontsize=8, framealpha=0.9)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return png(figure)

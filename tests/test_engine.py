@@ -133,14 +133,15 @@ def test_learners_come_out_the_same_to_the_bit_however_they_run(source: Source) 
 def test_an_interrupt_waits_for_the_learners_before_it_is_raised() -> None:
     """Ctrl-C in the main thread while learners work: nothing may be undone under their hands."""
     code = """
-import threading, time, _thread
+import os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background hands down "ignore"
 from crodobo.engine import Parallel
 done, both = [], threading.Barrier(2)
 def work(number):
     both.wait()
     time.sleep(0.2)
     if number == 0:
-        _thread.interrupt_main()
+        os.kill(os.getpid(), signal.SIGINT)
     time.sleep(0.3)
     done.append(number)
 try:

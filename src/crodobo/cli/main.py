@@ -39,7 +39,8 @@ def crodobo(
 
 def main() -> None:
     """Run a command; an error is one sentence on standard error and a status other than 0."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a run listens, Ctrl-C simply ends the process
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a run listens, Ctrl-C simply ends the process
     try:
         app()
     except Interrupted as error:

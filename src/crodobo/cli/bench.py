@@ -24,16 +24,16 @@ def bench(
     from rich.table import Table
 
     from crodobo.bench import CASES, measure
-    from crodobo.files import write_atomically
+    from crodobo.files import sole_user, write_atomically
 
-    out.parent.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
     names = [chosen.value for chosen in case] if case else list(CASES)
-    results = [
-        measure(CASES[name], rounds=rounds, queries=queries, note=lambda text: console.print(text, highlight=False))
-        for name in names
-    ]
-    write_atomically(out, json.dumps(results, indent=2) + "\n")
+    with sole_user(out.parent):
+        results = [
+            measure(CASES[name], rounds=rounds, queries=queries, note=lambda text: console.print(text, highlight=False))
+            for name in names
+        ]
+        write_atomically(out, json.dumps(results, indent=2) + "\n")
 
     table = Table("", *names)
     rows = {

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check accuracy bench clean
+.PHONY: run test check accuracy bench docs clean
 
 run: $(READY)  ## watch a model adapt from printed digits to handwriting (ARGS="--learners 4" for more)
 	$(BIN)/crodobo run $(ARGS)
@@ -23,6 +23,9 @@ accuracy: $(READY)  ## the accuracy bars in full (about 10 minutes on two cores)
 bench: $(READY)  ## speed and memory
 	$(BIN)/crodobo bench $(ARGS)
 
+docs: $(READY)  ## the documentation, into site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("crodobo needs Python 3.11 or newer; name one with make PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,4 +33,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:  ## remove the environment and everything made, results excepted
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

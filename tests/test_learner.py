@@ -64,7 +64,7 @@ def test_an_update_moves_weights_moments_and_statistics(source: Source) -> None:
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     for part in ("backbone.stem.0.weight", "backbone.stem.1.running_mean", "bottleneck.0.weight", "bottleneck.1.bias"):
         assert f"network.{part}" in moved
-    assert "optimiser.backbone.stem.0.weight.exp_avg" in moved
+    assert "optimiser.network.backbone.stem.0.weight.exp_avg" in moved
     assert without_gradients(learner)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,16 +33,15 @@ def test_the_readme_shows_commands_and_the_library() -> None:
 
 @pytest.mark.parametrize("line", [line for line in commands() if line.startswith("crodobo")])
 def test_a_command_runs_as_written(line: str, tmp_path: Path) -> None:
-    words = line.split("#")[0].split()
+    words = shlex.split(line, comments=True)
     arguments = words[1:] + SHORTER.get(words[1], [])
     subprocess.run([sys.executable, "-m", "crodobo", *arguments], cwd=tmp_path, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("line", [line for line in commands() if line.startswith("make")])
 def test_a_make_target_is_there(line: str) -> None:
-    plan = subprocess.run(
-        ["make", "--dry-run", *line.split("#")[0].split()[1:]], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    words = shlex.split(line, comments=True)
+    plan = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True, text=True)
     assert plan.stdout
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from crodobo.model import Model as Model
     from crodobo.model import load_model as load_model
     from crodobo.prediction import Prediction as Prediction
+    from crodobo.protocol import offline as offline
     from crodobo.protocol import one_pass as one_pass
     from crodobo.protocol import online as online
     from crodobo.query import Query as Query
@@ -48,6 +49,7 @@ _HOMES = {
     "get_method": "crodobo.methods",
     "load_benchmark": "crodobo.data",
     "load_model": "crodobo.model",
+    "offline": "crodobo.protocol",
     "one_pass": "crodobo.protocol",
     "online": "crodobo.protocol",
     "stream": "crodobo.data",

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
 from crodobo.errors import BadSettings
 from crodobo.normalisation import Norm
 
 Order = Literal["adapt-then-predict", "predict-then-adapt"]
 Positive = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -59,8 +60,9 @@ class MethodSettings(LearnerSettings):
     """What every method has; a method with settings of its own adds them in a subclass."""
 
     learners: Positive = 1
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    seed: Seed = 0
     order: Order = "adapt-then-predict"
+    burn: bool = True  # refuse methods that keep target data
     parallel: bool = True
     threads: Positive | None = None  # None: the cores, shared among the learners
 
@@ -72,6 +74,20 @@ class RunSettings(Settings):
     method: str = "crodobo"
     query_size: Positive = 64
     queries: Positive | None = None
+    stream: str = "random"  # or by-class, dirichlet(α), drift
+    stream_seed: Seed | None = None  # None: the run's seed
     image_size: Annotated[int, Field(ge=8, le=1024)] | None = None
     checkpoint_every: Positive = 10
     options: SerializeAsAny[MethodSettings]
+
+    @field_validator("stream")
+    @classmethod
+    def _name_of_an_order(cls, name: str) -> str:
+        from crodobo.data.order import full_name  # data/ stands above; this one file of it needs errors.py alone
+
+        return full_name(name)
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the stream's order."""
+        return self.options.seed if self.stream_seed is None else self.stream_seed

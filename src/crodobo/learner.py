@@ -1,6 +1,7 @@
 """Learner: one network with its optimiser, its generator and its BatchNorm modes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -15,6 +16,8 @@ from crodobo.normalisation import batch_norms, batch_statistics, mixed_statistic
 from crodobo.prediction import Prediction
 from crodobo.source import Source
 
+Part = TypeVar("Part", bound=nn.Module)
+
 
 class Network(nn.Module):
     """Pixels → backbone → bottleneck of 256 with BatchNorm → weight-normalised linear classifier."""
@@ -26,6 +29,7 @@ class Network(nn.Module):
         self.register_buffer("mean", torch.tensor(backbone.mean)[:, None, None])
         self.register_buffer("std", torch.tensor(backbone.std)[:, None, None])
         self.backbone = backbone.network
+        self.width = bottleneck  # of the features that methods see
         self.bottleneck = nn.Sequential(nn.Linear(backbone.features, bottleneck), nn.BatchNorm1d(bottleneck))
         self.classifier = weight_norm(nn.Linear(bottleneck, classes))
 
@@ -37,6 +41,17 @@ class Network(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.classifier(self.features(images))
         return logits
+
+
+class Encoded(NamedTuple):
+    """What a network makes of a batch: bottleneck features, and logits."""
+
+    features: Tensor
+    logits: Tensor
+
+    @property
+    def probabilities(self) -> Tensor:
+        return torch.softmax(self.logits, dim=1)
 
 
 class Learner:
@@ -66,7 +81,9 @@ class Learner:
             )
             network = Network(backbone, classes).eval()
         self.network: Network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.seed = seed
         self.generator = Generator().manual_seed(seed)
+        self._modules: dict[str, nn.Module] = {"network": network}
         scale = settings.backbone_lr_scale
         if scale is None:
             scale = 0.01 if backbone.pretrained else 1.0
@@ -80,27 +97,66 @@ class Learner:
             fused=True,
         )
         self._norms = batch_norms(network)
-        self._statistics = [
-            buffer
-            for layer in self._norms
-            for buffer in (layer.running_mean, layer.running_var, layer.num_batches_tracked)
-            if buffer is not None
-        ]
-        self._kept_statistics = [buffer.clone() for buffer in self._statistics]
+        self._statistics: list[Tensor] = []
+        self._kept_statistics: list[Tensor] = []
+        self._watch_statistics(network)
         self._finite = True  # whether all losses accumulated so far are
+
+    def attach(self, name: str, make: Callable[[], Part]) -> Part:
+        """Give the learner a further part, a discriminator for example, that learns and is stored with it.
+
+        `make` builds it; its initial weights come from the learner's seed. Weights of it that want no gradient are
+        stored and not learned.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            part = make().eval()
+        self._modules[name] = part
+        if weights := [weight for weight in part.parameters() if weight.requires_grad]:
+            self.optimiser.add_param_group({"params": weights, "lr": self.settings.lr})
+        self._watch_statistics(part)
+        return part
+
+    def part(self, name: str) -> nn.Module:
+        """A part that was attached."""
+        return self._modules[name]
+
+    def learn_only(self, weights: Iterable[nn.Parameter], lr: float, weight_decay: float = 0.0) -> None:
+        """From here on update these weights and no others, with a fresh optimiser."""
+        chosen = list(weights)
+        for part in self._modules.values():
+            part.requires_grad_(False)
+        for weight in chosen:
+            weight.requires_grad_(True)
+        self.optimiser = torch.optim.Adam(chosen, lr=lr, weight_decay=weight_decay, fused=True)
+
+    @property
+    def learned(self) -> list[nn.Parameter]:
+        """The weights that an update moves."""
+        return [weight for group in self.optimiser.param_groups for weight in group["params"]]
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits in train mode: one BatchNorm batch of its own, gradients on."""
+        return self.encode(images).logits
+
+    def encode(self, images: Tensor) -> Encoded:
+        """Bottleneck features and logits in train mode."""
         with batch_statistics(self._norms, len(images)):
-            logits: Tensor = self.network(images)
-        return logits
+            features = self.network.features(images)
+        return Encoded(features, self.network.classifier(features))
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> Tensor:
         """Class probabilities, with the BatchNorm statistics that the `norm` setting names."""
+        return self.describe(images).probabilities
+
+    @torch.no_grad()
+    def describe(self, images: Tensor) -> Encoded:
+        """Features and logits as at prediction."""
         weight = running_weight(self.settings.norm, self.settings.running_weight, len(images))
         with mixed_statistics(self._norms, weight):
-            return torch.softmax(self.network(images), dim=1)
+            features = self.network.features(images)
+        return Encoded(features, self.network.classifier(features))
 
     def accumulate(self, loss: Tensor) -> None:
         """Add a loss to the step that `update` will take.
@@ -111,20 +167,23 @@ class Learner:
         self._finite &= bool(torch.isfinite(loss))
         loss.backward()
 
-    def update(self, loss: Tensor) -> bool:
+    def update(self, loss: Tensor | None = None) -> bool:
         """One optimiser step down the loss and all that was accumulated, or, where one is not finite, none at all.
 
         Returns whether the step was taken. Where it was not, weights, moments and BatchNorm statistics are as they
         were after the step before. No gradient outlives the call.
         """
-        self.accumulate(loss)
-        gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
+        if loss is not None:
+            self.accumulate(loss)
+        gradients = [
+            weight.grad for part in self._modules.values() for weight in part.parameters() if weight.grad is not None
+        ]
         if not (self._finite and nn.utils.get_total_norm(gradients).isfinite()):
             self.forget()
             return False
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        self._keep_statistics()
+        self.keep_statistics()
         return True
 
     @torch.no_grad()
@@ -135,7 +194,18 @@ class Learner:
             statistic.copy_(kept)
         self.optimiser.zero_grad(set_to_none=True)
 
-    def _keep_statistics(self) -> None:
+    def _watch_statistics(self, part: nn.Module) -> None:
+        statistics = [
+            buffer
+            for layer in batch_norms(part)
+            for buffer in (layer.running_mean, layer.running_var, layer.num_batches_tracked)
+            if buffer is not None
+        ]
+        self._statistics += statistics
+        self._kept_statistics += [buffer.clone() for buffer in statistics]
+
+    def keep_statistics(self) -> None:
+        """Let the BatchNorm statistics as they are now be those that `forget` goes back to."""
         for statistic, kept in zip(self._statistics, self._kept_statistics, strict=True):
             kept.copy_(statistic)
 
@@ -152,27 +222,29 @@ class Learner:
 
         The tensors are the living ones: clone what is to outlast the next update.
         """
-        state = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        for name, weight in self.network.named_parameters():
-            for key, value in self.optimiser.state.get(weight, {}).items():
-                state[f"optimiser.{name}.{key}"] = value
-        state["generator"] = self.generator.get_state()
+        state = {"generator": self.generator.get_state()}
+        for part, module in self._modules.items():
+            state |= {f"{part}.{name}": value for name, value in module.state_dict().items()}
+            for name, weight in module.named_parameters():
+                for key, value in self.optimiser.state.get(weight, {}).items():
+                    state[f"optimiser.{part}.{name}.{key}"] = value
         return state
 
     @torch.no_grad()
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Go on from what `state` gave."""
-        self.network.load_state_dict({name: state[f"network.{name}"] for name in self.network.state_dict()})
-        for name, weight in self.network.named_parameters():
-            prefix = f"optimiser.{name}."
-            moments = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-            # The fused optimiser walks weights and moments side by side in memory: same layout for both.
-            self.optimiser.state[weight] = {
-                key: torch.empty_like(weight).copy_(value) if value.shape == weight.shape else value.clone()
-                for key, value in moments.items()
-            }
+        for part, module in self._modules.items():
+            module.load_state_dict({name: state[f"{part}.{name}"] for name in module.state_dict()})
+            for name, weight in module.named_parameters():
+                prefix = f"optimiser.{part}.{name}."
+                moments = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+                # The fused optimiser walks weights and moments side by side in memory: same layout for both.
+                self.optimiser.state[weight] = {
+                    key: torch.empty_like(weight).copy_(value) if value.shape == weight.shape else value.clone()
+                    for key, value in moments.items()
+                }
         self.generator.set_state(state["generator"])
-        self._keep_statistics()
+        self.keep_statistics()
 
 
 def make_learners(source: Source, count: int, seed: int, settings: LearnerSettings, first: int = 0) -> list[Learner]:
@@ -181,6 +253,17 @@ def make_learners(source: Source, count: int, seed: int, settings: LearnerSettin
         Learner(source.shape, len(source.classes), seed * 1009 + number, settings)
         for number in range(first, first + count)
     ]
+
+
+def warm_up(
+    learners: list[Learner],
+    engine: Engine,
+    source: Source,
+    augment: Augment,
+    after_step: Callable[[], None] = lambda: None,
+) -> None:
+    """Let every learner learn the source; `after_step` is called from their threads after each step of each."""
+    engine.map(lambda learner: learner.warm_up(source, augment, after_step), learners)
 
 
 def average(learners: list[Learner], engine: Engine, images: Tensor) -> Prediction:

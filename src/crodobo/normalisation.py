@@ -22,6 +22,13 @@ def batch_norms(network: nn.Module) -> list[_BatchNorm]:
     return [layer for layer in network.modules() if isinstance(layer, _BatchNorm) and layer.running_mean is not None]
 
 
+def scales_and_shifts(network: nn.Module) -> list[nn.Parameter]:
+    """The affine weights of a network's normalisation layers, whatever they normalise over."""
+    kinds = (_BatchNorm, nn.GroupNorm, nn.LayerNorm)
+    layers = [layer for layer in network.modules() if isinstance(layer, kinds)]
+    return [weight for layer in layers for weight in (layer.weight, layer.bias) if weight is not None]
+
+
 @contextmanager
 def batch_statistics(layers: list[_BatchNorm], size: int) -> Iterator[None]:
     """Train mode: normalise with the batch's statistics and update the running ones.

@@ -85,11 +85,11 @@ class Outcome:
 
     def protocol(self) -> dict[str, str]:
         """How the numbers came about, in words."""
-        options = self.settings.options
+        settings, options = self.settings, self.settings.options
         norm = f"mixed, running weight {options.running_weight}" if options.norm == "mixed" else options.norm
         return {
             "order": options.order,
-            "stream": f"random order of seed {options.seed}, queries of {self.settings.query_size}",
+            "stream": f"{settings.stream} order of seed {settings.order_seed}, queries of {settings.query_size}",
             "warmup": f"{options.warmup} steps of {options.warmup_batch} on the source, a bootstrap for each learner",
             "batch_norm": f"{norm} statistics at prediction",
             "online_accuracy": "over all samples, each predicted when its query was processed",

@@ -3,10 +3,12 @@
 The protocol, not the method, owns the labels: a method is given queries, and a query carries none.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable
 
-from torch import Tensor
+import torch
+from torch import Generator, Tensor
 
 from crodobo.errors import BadQuery, CrodoboError
 from crodobo.methods.base import Method
@@ -77,3 +79,41 @@ def one_pass(method: Method, images: Tensor, labels: Tensor, size: int) -> Confu
     for batch, truth in zip(images.split(size), labels.split(size), strict=True):
         confusion.update(method.predict(batch).labels, truth)
     return confusion
+
+
+def offline(
+    method: Method,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    size: int,
+    epochs: int = 10,
+    seed: int = 0,
+    after_step: Callable[[], None] = lambda: None,
+) -> ConfusionMatrix:
+    """Go over both domains for some epochs, then score the whole target: what storing everything would give.
+
+    An epoch is as many steps as the larger domain has batches; the smaller one starts anew when it is through. The
+    labels are for the score alone.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Source, SourceOnly
+    >>> method = SourceOnly(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> offline(method, torch.rand(3, 1, 32, 32), torch.tensor([0, 1, 1]), size=2, epochs=1).samples
+    3
+    """
+    generator = Generator().manual_seed(seed)
+    steps = math.ceil(max(len(images), len(method.source)) / size)
+    method.expect(epochs * steps)
+    for _ in range(epochs):
+        method.survey(images)
+        rounds = math.ceil(steps * size / len(images))
+        order = torch.cat([torch.randperm(len(images), generator=generator) for _ in range(rounds)])
+        for indices in order[: steps * size].split(size):
+            with Query(images[indices]) as batch:
+                method.revisit(batch, batch.pixels(), indices)
+            method.steps += 1
+            after_step()
+    return one_pass(method, images, labels, size)

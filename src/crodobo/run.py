@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,20 @@ from torch import Tensor
 
 from crodobo.checkpoint import NAME as CHECKPOINT
 from crodobo.checkpoint import delete_checkpoint, differences, load_checkpoint, save_checkpoint
-from crodobo.config import RunSettings
+from crodobo.config import MethodSettings, RunSettings
 from crodobo.data import Benchmark, load_benchmark
-from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
+from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
 from crodobo.files import sole_user
 from crodobo.interrupt import StopSignal
-from crodobo.learner import make_learners
+from crodobo.learner import Learner, make_learners
 from crodobo.methods import Method, get_method
+from crodobo.methods.base import check_burning
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 from crodobo.outcome import Exhibit, Outcome
 from crodobo.prediction import Prediction
 from crodobo.protocol import one_pass, online
 from crodobo.report import RESULT_FILES, write_results
+from crodobo.warm_start import load_warm_start, warm_learners
 
 EXHIBITED = 24  # samples of the qualitative figure
 
@@ -45,13 +46,23 @@ class Reporter:
         """A query has been predicted and erased."""
 
 
-def run(settings: RunSettings, out: Path, *, resume: bool = False, reporter: Reporter | None = None) -> dict[str, Any]:
+def run(
+    settings: RunSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    warm_start: Path | None = None,
+    reporter: Reporter | None = None,
+) -> dict[str, Any]:
     """Run a method over a benchmark's stream and write the results to the folder `out`.
 
     With `resume`, go on from the folder's checkpoint where there is one. A run that was killed and resumed ends
     with the same predictions as one that was not. Results that are in the folder already stay until there are new ones.
+    `warm_start` is a file of learners that have been warmed up before.
     """
     reporter = reporter or Reporter()
+    kind = get_method(settings.method)
+    check_runs_online(kind, settings.options)
     benchmark = load_benchmark(settings.benchmark, settings.image_size)
     with sole_user(out), StopSignal() as stop:
         _refuse_strangers(out)
@@ -63,16 +74,19 @@ def run(settings: RunSettings, out: Path, *, resume: bool = False, reporter: Rep
                 return finished
             reporter.note(f"there is nothing to resume in {out}; starting from the beginning")
         options = settings.options
-        learners = make_learners(benchmark.source, options.learners, options.seed, options)
-        method = get_method(settings.method)(
-            benchmark.source, augment=benchmark.augment, **dict(options) | {"learners": learners}
-        )
         if stored:
+            learners = make_learners(benchmark.source, options.learners, options.seed, options)
+            method = make_method(kind, benchmark, learners, options)
             progress = restore(method, *stored)
         else:
             if delete_checkpoint(out):
                 reporter.note(f"starting over; the unfinished run in {out} could have been continued with --resume")
-            progress = warm_up(method, reporter, stop)
+            if warm_start:
+                learners, seconds = load_warm_start(warm_start, benchmark, options)
+            else:
+                learners, seconds = warm(benchmark, options, reporter, stop)
+            method = make_method(kind, benchmark, learners, options)
+            progress = beginning(benchmark, seconds)
 
         outcome = stream_through(method, benchmark, settings, progress, out, reporter, stop)
         try:
@@ -96,11 +110,11 @@ def stream_through(
     stop: StopSignal,
 ) -> Outcome:
     """The stream from where the progress is to its end, with checkpoints, and the final model's score."""
-    seed, size = settings.options.seed, settings.query_size
+    seed, kind, size = settings.order_seed, settings.stream, settings.query_size
     identity = _identity(settings.model_dump(mode="json"))
-    order = benchmark.order(seed)
+    order = benchmark.order(seed, kind)
     queries = len(order.split(size)[: settings.queries])
-    shown = random.Random(seed).randrange(queries) + 1
+    shown = random.Random(settings.options.seed).randrange(queries) + 1
     record = StreamRecord.from_data(progress["record"])
 
     def checkpoint() -> bool:
@@ -129,8 +143,10 @@ def stream_through(
         reporter.note(f"going on after query {record.queries}")
     else:
         checkpoint()
+    method.expect(queries)
     reporter.streaming(queries)
-    online(method, benchmark.stream(size, seed, start=record.queries, queries=settings.queries), record, after_query)
+    stream = benchmark.stream(size, seed, kind=kind, start=record.queries, queries=settings.queries)
+    online(method, stream, record, after_query)
 
     streamed = order[: queries * size]
     return Outcome(
@@ -144,22 +160,29 @@ def stream_through(
     )
 
 
-def warm_up(method: Method, reporter: Reporter, stop: StopSignal) -> dict[str, Any]:
-    """Warm the learners up on the source; the progress of a run that begins."""
+def warm(
+    benchmark: Benchmark, options: MethodSettings, reporter: Reporter, stop: StopSignal
+) -> tuple[list[Learner], float]:
+    """Learners that have learned the source, and the seconds that it took."""
 
     def after_step() -> None:
         if stop.requested:
             raise Interrupted("stopped during the warm-up, before the first query; start again")
         reporter.warmed_up_step()
 
-    reporter.warming_up(method.settings.warmup * len(method.learners))
-    started = time.perf_counter()
-    method.warm_up(after_step)
-    return {
-        "record": StreamRecord(ConfusionMatrix(len(method.source.classes))).as_data(),
-        "exhibit": None,
-        "warmup_seconds": time.perf_counter() - started,
-    }
+    reporter.warming_up(options.warmup * options.learners)
+    return warm_learners(benchmark, options, after_step)
+
+
+def make_method(kind: type[Method], benchmark: Benchmark, learners: list[Learner], options: MethodSettings) -> Method:
+    """A method with these learners on a benchmark's source."""
+    return kind(benchmark.source, augment=benchmark.augment, **dict(options) | {"learners": learners})
+
+
+def beginning(benchmark: Benchmark, warmup_seconds: float) -> dict[str, Any]:
+    """The progress of a run that begins."""
+    record = StreamRecord(ConfusionMatrix(len(benchmark.source.classes)))
+    return {"record": record.as_data(), "exhibit": None, "warmup_seconds": warmup_seconds}
 
 
 def restore(method: Method, tensors: dict[str, Tensor], progress: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +192,16 @@ def restore(method: Method, tensors: dict[str, Tensor], progress: dict[str, Any]
     except (KeyError, RuntimeError) as error:
         raise BadCheckpoint("the checkpoint is of another version of crodobo; start over without --resume") from error
     return progress
+
+
+def check_runs_online(kind: type[Method], options: MethodSettings) -> None:
+    """Refuse what cannot meet a stream, before anything is loaded."""
+    if "online" not in kind.protocols:
+        raise BadSettings(
+            f"{kind.name} goes over the whole target again and again, so it has no online form; "
+            "crodobo compare --offline runs it"
+        )
+    check_burning(kind, options)
 
 
 def _identity(settings: dict[str, Any]) -> dict[str, Any]:

@@ -203,6 +203,9 @@ def test_resume_with_nothing_to_resume_starts_over(
         (["--query-size", "0"], "query_size cannot be 0"),
         (["--lr", "nan"], "lr cannot be nan"),
         (["--norm", "layer"], "'layer' is not one of"),
+        (["--stream", "sorted"], "error: there is no stream order 'sorted'; the orders are random, by-class, drift"),
+        (["--stream", "dirichlet(0)"], "the α of 'dirichlet(0)' cannot be '0'"),
+        (["--stream-seed", "-1"], "stream_seed cannot be -1"),
         (["--out", "/dev/null/runs"], "cannot be written to"),
         (["--colour"], "No such option"),
     ],
@@ -275,6 +278,24 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, b"")
     assert (tmp_path / "result.json").exists()
+
+
+def test_a_stream_comes_in_the_order_that_was_asked_for(
+    tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
+) -> None:
+    from crodobo import load_benchmark
+
+    few = ["run", "--queries", "3", "--query-size", "16", "--warmup", "0", "--method", "source-only", "-q"]
+    bursts = [*few, "--stream", "dirichlet(0.5)", "--stream-seed", "7", "--out", tmp_path]
+    assert crodobo(*bursts)[0] == 0
+    order = load_benchmark("glyphs").order(7, "dirichlet(0.5)")[:48]
+    assert [int(row[1]) for row in predictions(tmp_path)[1:]] == order.tolist()
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["protocol"]["stream"] == "dirichlet(0.5) order of seed 7, queries of 16"
+    assert (result["seed"], result["settings"]["stream"]) == (0, "dirichlet(0.5)")
+    status, _, errors = crodobo(*bursts, "--resume", "--stream", "drift")
+    assert status == 2
+    assert "stream dirichlet(0.5), not drift" in errors
 
 
 @pytest.mark.parametrize("method", ["single", "source-only"])

@@ -48,6 +48,14 @@ def test_the_seed_decides_the_order() -> None:
     assert numbers(benchmark, 6, 1) != numbers(benchmark, 6, 2)
 
 
+def test_the_kind_decides_the_order_and_random_is_the_usual_one() -> None:
+    benchmark = numbered()
+    assert numbers(benchmark, 6, 1, kind="random") == numbers(benchmark, 6, 1)
+    classes = [number % 3 for query in numbers(benchmark, 6, 1, kind="by-class") for number in query]
+    assert classes == sorted(classes)
+    assert benchmark.order(1, "drift").split(6)[2].tolist() == numbers(benchmark, 6, 1, kind="drift", start=2)[0]
+
+
 def test_a_stream_starts_and_ends_where_it_is_told() -> None:
     benchmark = numbered()
     whole = numbers(benchmark, 6, 1)

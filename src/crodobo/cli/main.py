@@ -8,6 +8,7 @@ import typer
 
 from crodobo import __version__
 from crodobo.cli.bench import bench
+from crodobo.cli.methods import methods
 from crodobo.cli.run import run
 from crodobo.errors import CrodoboError, Interrupted
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(methods)
 app.command()(bench)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crodobo.errors import BadSettings
+
 if TYPE_CHECKING:
     from crodobo.config import RunSettings
 
@@ -24,18 +26,36 @@ class Order(enum.StrEnum):
 
 def run(
     benchmark: Annotated[str, typer.Option(help="What to adapt from and to.")] = "glyphs",
-    method: Annotated[str, typer.Option(help="crodobo, single (w/o CroDoBo) or source-only.")] = "crodobo",
+    method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo",
     learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
     seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
     query_size: Annotated[int, typer.Option(help="Samples in a query.")] = 64,
     queries: Annotated[int | None, typer.Option(help="Stop the stream after so many.  [default: all]")] = None,
+    stream: Annotated[
+        str,
+        typer.Option(
+            metavar="ORDER",
+            help="In which order the target comes: random; by-class; dirichlet(α), classes in bursts, "
+            "the stronger the smaller α; or drift, classes come and go slowly.",
+        ),
+    ] = "random",
+    stream_seed: Annotated[int | None, typer.Option(help="Decides that order alone.  [default: --seed]")] = None,
     image_size: Annotated[int | None, typer.Option(help="Pixels a side.  [default: the benchmark's]")] = None,
     backbone: Annotated[str, typer.Option(help="small, a timm name, or torchvision/NAME.")] = "small",
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Fetch the library's pretrained weights.")] = False,
     weights: Annotated[Path | None, typer.Option(help="Initial backbone weights (.safetensors, .pth).")] = None,
     tau: Annotated[float | None, typer.Option(help="Confidence of a pseudo-label.  [default: 0.95]")] = None,
     lam: Annotated[float | None, typer.Option(help="Weight of the diversity term.  [default: 0.4]")] = None,
-    norm: Annotated[Norm, typer.Option(help="BatchNorm statistics at prediction.")] = Norm.mixed,
+    objective: Annotated[
+        str | None, typer.Option(help="CroDoBo's target objective: terms joined by +, or a preset's name.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
+    ] = None,
+    norm: Annotated[
+        Norm | None, typer.Option(help="BatchNorm statistics at prediction.  [default: the method's, mostly mixed]")
+    ] = None,
     running_weight: Annotated[float, typer.Option(help="Weight of the running statistics in `mixed`.")] = 0.8,
     order: Annotated[Order, typer.Option(help="Which comes first.")] = Order.adapt_then_predict,
     warmup: Annotated[int, typer.Option(help="Steps on the source before the stream.")] = 300,
@@ -43,7 +63,10 @@ def run(
     backbone_lr_scale: Annotated[
         float | None, typer.Option(help="Times that for the backbone.  [default: 0.01 pretrained, 1 random]")
     ] = None,
-    weight_decay: Annotated[float, typer.Option()] = 5e-4,
+    weight_decay: Annotated[float, typer.Option(help="Pull of all weights towards zero.")] = 5e-4,
+    burn: Annotated[
+        bool, typer.Option("--burn/--no-burn", help="Refuse methods that keep target data, or allow them.")
+    ] = True,
     parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
     threads: Annotated[
         int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
@@ -70,7 +93,9 @@ def run(
         "weights": weights,
         "tau": tau,
         "lam": lam,
-        "norm": norm.value,
+        "objective": objective,
+        "norm": norm.value if norm else None,
+        "burn": burn,
         "running_weight": running_weight,
         "order": order.value,
         "warmup": warmup,
@@ -80,12 +105,14 @@ def run(
         "parallel": parallel,
         "threads": threads,
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None} | parse_settings(option or [])
     settings = RunSettings.of(
         benchmark=benchmark,
         method=method,
         query_size=query_size,
         queries=queries,
+        stream=stream,
+        stream_seed=stream_seed,
         image_size=image_size,
         checkpoint_every=checkpoint_every,
         options=get_method(method).Settings.of(**given),
@@ -108,14 +135,29 @@ def run_name(settings: "RunSettings") -> str:
     'glyphs-crodobo-k2-seed0'
     >>> run_name(RunSettings(queries=5, options=CroDoBo.Settings(seed=1, backbone="torchvision/resnet18")))
     'glyphs-crodobo-k2-seed1-queries5-backbone-torchvision-resnet18'
+    >>> run_name(RunSettings(stream="dirichlet(0.1)", stream_seed=3, options=CroDoBo.Settings()))
+    'glyphs-crodobo-k2-seed0-stream-dirichlet0.1-stream-seed3'
     """
     options = settings.options
     name = f"{settings.benchmark}-{settings.method}-k{options.learners}-seed{options.seed}"
+    awkward = str.maketrans("/", "-", "()")  # in a path or a shell
     named = {"benchmark", "method", "options", "learners", "seed", "parallel", "checkpoint_every"}
     for part in (settings, options):
         for field, info in type(part).model_fields.items():
             value = getattr(part, field)
             if field not in named and value != info.default:
-                text = value.stem if isinstance(value, Path) else "" if value is True else str(value).replace("/", "-")
+                text = value.stem if isinstance(value, Path) else "" if value is True else str(value).translate(awkward)
                 name += f"-{field.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
     return name
+
+
+def parse_settings(pairs: list[str]) -> dict[str, str]:
+    """Settings as they are given on the command line.
+
+    >>> parse_settings(["gamma=2", "weight=0.5"])
+    {'gamma': '2', 'weight': '0.5'}
+    """
+    for pair in pairs:
+        if "=" not in pair:
+            raise BadSettings(f"--set {pair} has no value; write --set NAME=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)

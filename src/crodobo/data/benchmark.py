@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo import pixels
 from crodobo.augment import Augment
+from crodobo.data.order import stream_order
 from crodobo.errors import BadSource
 from crodobo.query import Query
 from crodobo.source import Source
@@ -53,15 +54,15 @@ class Benchmark:
         if self.labels.shape != (len(self.images),) or self.labels.min() < 0 or self.labels.max() >= classes:
             raise BadSource(f"the target of {self.name} needs one label in 0 to {classes - 1} for each image")
 
-    def order(self, seed: int) -> Tensor:
-        """The random order in which the target streams by."""
-        return torch.randperm(len(self.images), generator=Generator().manual_seed(seed))
+    def order(self, seed: int, kind: str = "random") -> Tensor:
+        """The order in which the target streams by: random, by-class, dirichlet(α) or drift."""
+        return stream_order(kind)(self.labels, seed)
 
     def stream(
-        self, size: int, seed: int, *, start: int = 0, queries: int | None = None
+        self, size: int, seed: int, *, kind: str = "random", start: int = 0, queries: int | None = None
     ) -> Iterator[tuple[Query, Tensor]]:
-        """Queries of `size` with their labels, from query `start` up to `queries` in all."""
-        for indices in self.order(seed).split(size)[start:queries]:
+        """Queries of `size` with their labels in that order, from query `start` up to `queries` in all."""
+        for indices in self.order(seed, kind).split(size)[start:queries]:
             yield Query(self.images[indices]), self.labels[indices]
 
     def resized(self, size: int) -> "Benchmark":

@@ -4,6 +4,16 @@ import torch
 from torch import Tensor
 
 
+def entropies(logits: Tensor) -> Tensor:
+    """Entropy of each predicted distribution, in nats.
+
+    >>> entropies(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
+    tensor([0.6931, 0.0012])
+    """
+    log_probabilities = torch.log_softmax(logits, dim=1)
+    return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
 def entropy(logits: Tensor) -> Tensor:
     """Mean entropy of the predicted distributions, in nats.
 
@@ -23,5 +33,4 @@ def entropy(logits: Tensor) -> Tensor:
     >>> entropy(torch.tensor([[9.0, 0.0], [0.0, 9.0]]))
     tensor(0.0012)
     """
-    log_probabilities = torch.log_softmax(logits, dim=1)
-    return -(log_probabilities.exp() * log_probabilities).sum(dim=1).mean()
+    return entropies(logits).mean()

@@ -1,9 +1,8 @@
 """The method interface: adapt on a query, predict it, keep nothing of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -12,14 +11,16 @@ from torch import Generator, Tensor
 from crodobo import pixels
 from crodobo.augment import Augment
 from crodobo.config import MethodSettings
-from crodobo.engine import make_engine
-from crodobo.errors import BadQuery
-from crodobo.learner import Learner, average, make_learners
+from crodobo.engine import Sequence, make_engine
+from crodobo.errors import BadQuery, BadSettings
+from crodobo.learner import Learner, average, make_learners, warm_up
 from crodobo.prediction import Adaptation, Prediction
 from crodobo.query import Query
 from crodobo.source import Source
 
+Protocol = Literal["online", "offline"]
 VIEWS = 1_000_003  # sets the generator of the query's views apart from every learner's
+RAMP = 100  # queries over which schedules run where the stream's length is not known
 
 
 class Method(ABC):
@@ -41,14 +42,16 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
-    keeps_target: ClassVar[bool] = False
+    protocols: ClassVar[tuple[Protocol, ...]] = ("online",)  # those that it can be run under and is reported for
+    keeps_target: ClassVar[bool] = False  # refused where burning is on
+    learns: ClassVar[bool] = True  # whether queries change the weights
     Settings: ClassVar[type[MethodSettings]] = MethodSettings
 
     def __init__(
         self,
         source: Source,
         *,
-        learners: int | Sequence[Learner] | None = None,
+        learners: int | list[Learner] | tuple[Learner, ...] | None = None,
         augment: Augment | None = None,
         **settings: Any,
     ) -> None:
@@ -56,6 +59,7 @@ class Method(ABC):
         if learners is not None:
             settings["learners"] = learners if ready is None else len(ready)
         self.settings = self.Settings.of(**settings)
+        check_burning(type(self), self.settings)
         self.source = source
         self.augment = augment or Augment()
         self.generator = Generator().manual_seed(self.settings.seed + VIEWS)
@@ -66,11 +70,22 @@ class Method(ABC):
             self.learners = ready
         else:
             self.learners = make_learners(source, self.settings.learners, self.settings.seed, self.settings)
-            self.warm_up()
+            warm_up(self.learners, self.engine, source, self.augment)
+        self.steps = 0
+        self._expected: int | None = None
+        Sequence(self.engine.threads).map(self.prepare, self.learners)
 
-    def warm_up(self, after_step: Callable[[], None] = lambda: None) -> None:
-        """Let the learners learn the source; `after_step` is called from their threads after each step of each."""
-        self.engine.map(lambda learner: learner.warm_up(self.source, self.augment, after_step), self.learners)
+    def prepare(self, learner: Learner) -> None:  # noqa: B027
+        """Get a warm learner ready for the first query: attach what it needs, choose what it learns."""
+
+    def expect(self, steps: int) -> None:
+        """Say how many queries will come, where that is known, so that schedules fit the stream."""
+        self._expected = steps
+
+    @property
+    def progress(self) -> float:
+        """How far schedules have come, 0 to 1: over the stream where its length is known, else over a fixed ramp."""
+        return min(1.0, self.steps / (self._expected or RAMP))
 
     @abstractmethod
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
@@ -78,6 +93,13 @@ class Method(ABC):
 
         Tensors derived from the images go through `query.own`, so that they are erased with the query.
         """
+
+    def survey(self, images: Tensor) -> None:  # noqa: B027
+        """Offline: look over the whole target at the start of an epoch."""
+
+    def revisit(self, query: Query, images: Tensor, indices: Tensor) -> Adaptation:
+        """Offline: learn a batch of the target once more; `indices` say which samples they are."""
+        return self.adapt(query, images)
 
     @torch.inference_mode(False)
     @torch.enable_grad()
@@ -91,13 +113,16 @@ class Method(ABC):
         try:
             if self.settings.order == "adapt-then-predict":
                 adaptation = self.adapt(query, images)
-                return replace(average(self.learners, self.engine, images), adaptation=adaptation)
-            prediction = average(self.learners, self.engine, images)
-            return replace(prediction, adaptation=self.adapt(query, images))
+                prediction = replace(average(self.learners, self.engine, images), adaptation=adaptation)
+            else:
+                prediction = average(self.learners, self.engine, images)
+                prediction = replace(prediction, adaptation=self.adapt(query, images))
         except BaseException:
             for learner in self.learners:
                 learner.forget()
             raise
+        self.steps += 1
+        return prediction
 
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
         """Predict images without adapting to them."""
@@ -107,8 +132,8 @@ class Method(ABC):
         return average(self.learners, self.engine, pixels.to_unit(batch))
 
     def state(self) -> dict[str, Tensor]:
-        """All that is needed to go on from here, as tensors by name. Holds no target sample."""
-        state = {"generator": self.generator.get_state()}
+        """All that is needed to go on from here, as tensors by name. Holds no target sample, unless `keeps_target`."""
+        state = {"generator": self.generator.get_state(), "steps": torch.tensor(self.steps)}
         for number, learner in enumerate(self.learners):
             state |= {f"learners.{number}.{name}": value for name, value in learner.state().items()}
         return state
@@ -116,8 +141,18 @@ class Method(ABC):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Go on from what `state` gave."""
         self.generator.set_state(state["generator"])
+        self.steps = int(state["steps"])
         for number, learner in enumerate(self.learners):
             prefix = f"learners.{number}."
             learner.load_state(
                 {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
             )
+
+
+def check_burning(method: type[Method], settings: MethodSettings) -> None:
+    """Refuse a method that keeps target data where burning is on."""
+    if method.keeps_target and settings.burn:
+        raise BadSettings(
+            f"{method.name} keeps target data, which burning after reading forbids; choose a method that keeps "
+            "nothing, or turn burning off (burn=False, --no-burn) where the target may be stored"
+        )

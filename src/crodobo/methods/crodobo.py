@@ -3,38 +3,62 @@
 from typing import ClassVar, NamedTuple
 
 import torch
+from pydantic import field_validator
 from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import Fraction, MethodSettings, NonNegative, Positive
 from crodobo.learner import Learner
-from crodobo.losses import co_supervision, diversity, entropy
 from crodobo.methods.base import Method
+from crodobo.mixing import mixed_loss
+from crodobo.objective import DEFAULT, Objective, Weights, of_learners, parse_objectives
 from crodobo.prediction import Adaptation
 from crodobo.query import Query
+from crodobo.source import SourceBatch
 
 
 class CroDoBoSettings(MethodSettings):
-    """The paper's two hyperparameters, with its values for them."""
+    """The paper's two hyperparameters, with its values for them, and the target objective."""
 
     learners: Positive = 2
     tau: Fraction = 0.95
     lam: NonNegative = 0.4
+    objective: str = DEFAULT
+
+    @field_validator("objective")
+    @classmethod
+    def check_objective(cls, text: str) -> str:
+        parse_objectives(text)
+        return text
 
 
 class Look(NamedTuple):
-    """What a learner makes of the query's weak view before any update, and the source samples it met it with."""
+    """What a learner makes of the query's weak views before any update, and the source samples it met it with."""
 
     probabilities: Tensor
-    bootstrap: Tensor
+    guess: Tensor
+    source: SourceBatch | None
 
 
 class CroDoBo(Method):
     """K learners, each on its own bootstrap of the source, supervise each other on the query.
 
-    Each learner takes one step down ``ℓ_s + ℓ_t + ℓ_ent + λ ℓ_div``: cross-entropy on its source bootstrap, the
-    peers' confident pseudo-labels on the query's strong view, and entropy and diversity of its own predictions.
-    With one learner it is its own peer, which is the paper's ablation "w/o CroDoBo".
+        ℓ = ℓ_s + ℓ_t + ℓ_ent + λ ℓ_div
+        ℓ_s    cross-entropy on the learner's own source bootstrap
+        ℓ_t    1/B Σ_b 1[max p_peer(weak_b) ≥ τ] · CE(argmax p_peer(weak_b), p(strong_b))
+        ℓ_ent  mean H(p(weak))
+        ℓ_div  Σ_c p̄_c log p̄_c,  p̄ the mean of p(weak)
+
+    All pseudo-labels are taken before any learner is updated; the query's prediction is the average of the updated
+    learners. With one learner it is its own peer, which is the paper's ablation "w/o CroDoBo" (`single`).
+
+    **Keeps.** Nothing of a query.
+
+    **Use it** when the labelled source can stay at hand and the stream's classes are mixed: it is the method of choice
+    here. On streams whose classes come in long bursts the diversity term pulls the wrong way; see *Streams and bursts*.
+
+    **Reference.** Yang et al., *Burn After Reading: Online Adaptation for Cross-domain Streaming Data*, ECCV 2022,
+    arXiv 2112.04345.
 
     Parameters
     ----------
@@ -42,6 +66,8 @@ class CroDoBo(Method):
         Confidence from which on a peer's pseudo-label is learned.
     lam
         Weight λ of the diversity term.
+    objective
+        The target objective: terms joined by plus signs, or the name of a preset (`crodobo.objective`).
 
     Examples
     --------
@@ -60,35 +86,59 @@ class CroDoBo(Method):
     settings: CroDoBoSettings
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
+        objectives = of_learners(parse_objectives(self.settings.objective), len(self.learners))
         weak = query.own(self.augment.weak(images, self.generator))
         strong = query.own(self.augment.strong(images, self.generator))
+        mixes = any(objective.mixes for objective in objectives)
+        second = query.own(self.augment.weak(images, self.generator)) if mixes else None
 
         # 3.2.1  Cross-domain bootstrapping: the query meets another source batch in each learner.
-        looks = self.engine.map(lambda learner: self.look(learner, weak), self.learners)
+        looks = self.engine.map(
+            lambda learner, objective: self.look(learner, objective, weak, second), self.learners, objectives
+        )
 
         # 3.2.2  Co-supervision: all pseudo-labels are taken here, before any learner is updated.
         peers = average_of_peers([look.probabilities for look in looks])
-        updated = self.engine.map(lambda learner, peer: self.update(learner, peer, strong), self.learners, peers)
+        guesses = average_of_peers([look.guess for look in looks])
+
+        def update(learner: Learner, objective: Objective, look: Look, peer: Tensor, guess: Tensor) -> bool:
+            if objective.mixes and second is not None:
+                learner.accumulate(mixed_loss(learner, look.source, (weak, second), guess, query.own))
+            if objective.sees_strong:
+                learner.accumulate(objective.strong(learner.forward(strong), peer, self.weights))
+            return learner.update()
+
+        updated = self.engine.map(update, self.learners, objectives, looks, peers, guesses)
         kept = torch.stack(peers).amax(dim=2) >= self.settings.tau
         return Adaptation(
             kept=float(kept.float().mean()),
             skipped=updated.count(False),
-            bootstrap=tuple(look.bootstrap for look in looks),
+            bootstrap=tuple(look.source.indices for look in looks if look.source),
         )
 
-    def look(self, learner: Learner, weak: Tensor) -> Look:
+    def look(self, learner: Learner, objective: Objective, weak: Tensor, second: Tensor | None) -> Look:
         """ℓ_s on the learner's own bootstrap, ℓ_ent + λ ℓ_div on the weak view."""
-        source = self.source.bootstrap(len(weak), learner.generator)
-        source_logits = learner.forward(self.augment.weak(source.images, learner.generator))
-        learner.accumulate(F.cross_entropy(source_logits, source.labels))
-
+        source = self.learn_source(learner, len(weak))
         logits = learner.forward(weak)
-        learner.accumulate(entropy(logits) + self.settings.lam * diversity(logits))
-        return Look(torch.softmax(logits.detach(), dim=1), source.indices)
+        learner.accumulate(objective.weak(logits, self.weights))
+        probabilities = torch.softmax(logits.detach(), dim=1)
+        if second is None:
+            return Look(probabilities, probabilities, source)
+        with torch.no_grad():
+            other = torch.softmax(learner.forward(second), dim=1)
+        return Look(probabilities, (probabilities + other) / 2, source)
 
-    def update(self, learner: Learner, peer: Tensor, strong: Tensor) -> bool:
-        """ℓ_t on the strong view, then one step down the sum of all four."""
-        return learner.update(co_supervision(learner.forward(strong), peer, self.settings.tau))
+    def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
+        """ℓ_s: cross-entropy on a bootstrap of the source; what was drawn, as the learner saw it."""
+        batch = self.source.bootstrap(size, learner.generator)
+        batch = batch._replace(images=self.augment.weak(batch.images, learner.generator))
+        learner.accumulate(F.cross_entropy(learner.forward(batch.images), batch.labels))
+        return batch
+
+    @property
+    def weights(self) -> Weights:
+        """τ and λ, for the terms of the objective."""
+        return Weights(self.settings.tau, self.settings.lam)
 
 
 def average_of_peers(probabilities: list[Tensor]) -> list[Tensor]:

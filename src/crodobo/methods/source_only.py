@@ -1,16 +1,27 @@
 """source-only: go on learning the source, take nothing from the query."""
 
+from typing import ClassVar
+
 from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.learner import Learner
-from crodobo.methods.base import Method
+from crodobo.methods.base import Method, Protocol
 from crodobo.prediction import Adaptation
 from crodobo.query import Query
 
 
 class SourceOnly(Method):
     """One source batch per query and no adaptation: what every adapting method has to beat.
+
+        ℓ = ℓ_s
+
+    **Keeps.** Nothing of a query, and learns nothing from it; only the statistics at prediction are partly the query's.
+
+    **Use it** as the baseline that shows what adapting is worth.
+
+    **Reference.** The baseline of that name in Yang et al., *Burn After Reading: Online Adaptation for Cross-domain
+    Streaming Data*, ECCV 2022.
 
     Examples
     --------
@@ -23,6 +34,7 @@ class SourceOnly(Method):
     """
 
     name = "source-only"
+    protocols: ClassVar[tuple[Protocol, ...]] = ("online", "offline")
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         def learn(learner: Learner) -> tuple[bool, Tensor]:

@@ -1,0 +1,322 @@
+"""What MkDocs calls while it builds the site: pages that are made from the code.
+
+A method that is in the registry gets its page, its row in the overview and its place in the navigation; a public name
+gets its entry in the API reference. Nothing else has to be changed for either.
+"""
+
+import ast
+import inspect
+import json
+import re
+import types
+from collections.abc import Iterator
+from dataclasses import astuple
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import griffe
+from annotated_types import Ge, Gt, Le, Lt
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from pydantic.fields import FieldInfo
+
+import crodobo
+from crodobo.cli.run import run
+from crodobo.config import MethodSettings
+from crodobo.methods import REGISTRY, Method
+
+ROOT = Path(__file__).parents[1]
+SIGNS: dict[type, str] = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
+SETTING = ["setting", "default", "values", "meaning"]
+CONTRACT = "<!-- contract -->"  # replaced by what the contract suite checks
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, and put them where the navigation names their index."""
+    sections = {"methods/index.md": method_pages(), "api/index.md": api_pages()}
+    for pages in sections.values():
+        for path, text in pages.items():
+            files.append(File.generated(config, path, content=text))
+    for item in config.nav or []:
+        for title, target in item.items():
+            if isinstance(target, str) and target in sections:
+                item[title] = list(sections[target])
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put in what stands elsewhere in the repository."""
+    return markdown.replace(CONTRACT, "\n".join(f"- {check}" for check in contract()))
+
+
+# Methods
+
+
+def method_pages() -> dict[str, str]:
+    """The overview of the methods and a page for each, by path."""
+    pages = {"methods/index.md": overview()}
+    return pages | {f"methods/{name}.md": method_page(name, method) for name, method in REGISTRY.items()}
+
+
+def overview() -> str:
+    rows = [
+        [f"[{name}]({name}.md)", summary(method), ", ".join(protocols(method)), "yes" if method.keeps_target else "no"]
+        for name, method in REGISTRY.items()
+    ]
+    return f"""# Methods
+
+Every method is one file in `src/crodobo/methods/`, takes the same queries and can be had by its name:
+`crodobo.get_method("crodobo")`. [Add your own](../add-a-method.md) and it is listed here.
+
+{table(["method", "what it does", "protocol", "keeps target"], rows)}
+
+A method that keeps target data says so, and is refused where burning is on.
+
+## Settings that every method has
+
+They are keyword arguments of a method's constructor. A method's page says what it adds, and what it sets otherwise.
+
+{table(SETTING, setting_rows(MethodSettings.model_fields, {}))}
+"""
+
+
+def method_page(name: str, method: type[Method]) -> str:
+    """A method's page: facts, docstring, settings, example and source. Searches skip what other pages have too."""
+    fields = method.Settings.model_fields
+    own = {field: info for field, info in fields.items() if is_own(field, info)}
+    usual = {field: info for field, info in fields.items() if field not in own}
+    meanings = documented_parameters(method)
+    example = "\nExamples\n---" in (inspect.getdoc(method) or "")
+    return f"""# {name}
+
+{facts(name, method)}
+{{ .facts }}
+
+{docstring(method, show_docstring_description=True, show_root_toc_entry=True)}
+
+## Settings
+
+{table(SETTING, setting_rows(own, meanings)) if own else "It has no settings of its own."}
+
+<div data-search-exclude markdown>
+??? settings "Settings as every method has them"
+
+{indented(table(SETTING, setting_rows(usual, meanings)))}
+
+</div>
+
+{"## Example { data-search-exclude }" if example else ""}
+
+{docstring(method, show_docstring_examples=True) if example else ""}
+
+## Source {{ data-search-exclude }}
+
+{docstring(method, show_source=True)}
+"""
+
+
+def docstring(method: type[Method], **shown: bool) -> str:
+    """A part of a method's docstring, for mkdocstrings to put in."""
+    options = {
+        "members": False,
+        "merge_init_into_class": False,
+        "show_docstring_description": False,
+        "show_docstring_examples": False,
+        "show_docstring_parameters": False,
+        "show_root_heading": False,
+        "show_root_toc_entry": False,
+        "show_signature": False,
+        "toc_label": "What it does",
+    }
+    lines = [f"      {name}: {json.dumps(value)}" for name, value in (options | shown).items()]
+    return "\n".join([f"::: {method.__module__}.{method.__qualname__}", "    options:", *lines])
+
+
+def facts(name: str, method: type[Method]) -> str:
+    """What is to be known at a glance, from the class's attributes."""
+    learners = method.Settings.model_fields["learners"].default
+    parts = {
+        "Protocol": listed(protocols(method)),
+        "Target data": "kept" if method.keeps_target else "nothing kept",
+        "Learners": f"{learners} by default",
+    }
+    if not getattr(method, "learns", True):
+        parts["Weights"] = "not changed by queries"
+    if "online" in protocols(method):
+        parts["Run"] = f"`crodobo run --method {name}{' --no-burn' if method.keeps_target else ''}`"
+    if method.__name__ in crodobo.__all__:
+        parts["Class"] = f"`crodobo.{method.__name__}`"
+    return "\n".join(f"<span>**{title}** {text}</span>" for title, text in parts.items())
+
+
+def protocols(method: type[Method]) -> tuple[str, ...]:
+    return getattr(method, "protocols", ("online",))
+
+
+def summary(thing: Any) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+
+
+def documented_parameters(method: type[Method]) -> dict[str, str]:
+    """What the docstrings of a method, and of the methods that it builds on, say about each parameter."""
+    found: dict[str, str] = {}
+    for kind in method.__mro__[: method.__mro__.index(Method)]:
+        docstring = griffe.Docstring(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))
+        for section in docstring.parse("numpy", warnings=False):
+            if isinstance(section, griffe.DocstringSectionParameters):
+                found = {item.name: item.description for item in section.value} | found
+    return found
+
+
+# Settings
+
+
+def is_own(field: str, info: FieldInfo) -> bool:
+    """Whether a method adds a setting, or has another default or range for it than others."""
+    usual = MethodSettings.model_fields.get(field)
+    return usual is None or info.default != usual.default or values(info) != values(usual)
+
+
+def setting_rows(fields: dict[str, FieldInfo], meanings: dict[str, str]) -> Iterator[list[str]]:
+    options = command_line_help()
+    for field, info in fields.items():
+        usual = MethodSettings.model_fields.get(field)
+        default = f"`{shown(info.default)}`"
+        if usual is not None and info.default != usual.default:
+            default += f" (others `{shown(usual.default)}`)"
+        meaning = info.description or meanings.get(field) or options.get(field, "")
+        yield [f"`{field}`", default, values(info), meaning]
+
+
+def command_line_help() -> dict[str, str]:
+    """What `crodobo run --help` says about each of its options; most settings are one."""
+    found = {}
+    for name, parameter in inspect.signature(run).parameters.items():
+        for option in get_args(parameter.annotation)[1:]:
+            found[name] = (getattr(option, "help", None) or "").split("  [")[0]
+    return found
+
+
+def values(info: FieldInfo) -> str:
+    """What a setting can be, in words."""
+    return described(info.annotation, info.metadata)
+
+
+def described(kind: Any, limits: list[Any]) -> str:
+    """A type in words.
+
+    >>> described(Annotated[int, Ge(1)] | None, [])
+    'int, ≥ 1; or `None`'
+    """
+    origin = get_origin(kind)
+    if origin is Annotated:
+        inner, *metadata = get_args(kind)
+        return described(inner, [*limits, *metadata])
+    if origin is Literal:
+        return listed([f"`{shown(value)}`" for value in get_args(kind)], "or")
+    if origin in (Union, types.UnionType):
+        return "; or ".join(described(part, limits) for part in get_args(kind))
+    if kind is type(None):
+        return "`None`"
+    limits = [limit for item in limits for limit in getattr(item, "metadata", [item])]
+    bounds = {type(limit): astuple(limit)[0] for limit in limits if type(limit) in SIGNS}
+    name = kind.__name__ if inspect.isclass(kind) else str(kind)
+    if bounds.keys() == {Ge, Le}:
+        return f"{name}, {bounds[Ge]} to {bounds[Le]}"
+    return ", ".join([name, *(f"{SIGNS[sign]} {bound}" for sign, bound in bounds.items())])
+
+
+def shown(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# API reference
+
+
+def api_pages() -> dict[str, str]:
+    """A page for each module that public names live in, and an index of all names, by path."""
+    homes: dict[str, list[str]] = {}
+    for name, home in crodobo._HOMES.items():
+        homes.setdefault(home, []).append(name)
+    pages = {"api/index.md": ""}
+    rows = []
+    for home, names in sorted(homes.items()):
+        page = home.removeprefix("crodobo.").replace(".", "-")
+        module = import_module(home)
+        parts = [f"# {page}", inspect.getdoc(module) or ""]
+        for name in names:
+            thing = getattr(crodobo, name)
+            target = f"{page}.md#{qualified(home, name)}"
+            if thing in REGISTRY.values():
+                target = f"../methods/{thing.name}.md"
+            else:
+                parts.append(api_entry(home, name))
+            rows.append([f"[`crodobo.{name}`]({target})", summary(thing)])
+        pages[f"api/{page}.md"] = "\n\n".join(parts)
+    pages["api/index.md"] = f"""# API reference
+
+All public names are had from `crodobo` itself. Methods have [pages of their own](../methods/index.md).
+
+{table(["name", "what it is"], sorted(rows, key=lambda row: row[0].lower()))}
+"""
+    return pages
+
+
+def api_entry(home: str, name: str) -> str:
+    return f"""::: {qualified(home, name)}
+    options:
+      heading: crodobo.{name}
+      toc_label: {name}
+"""
+
+
+def qualified(home: str, name: str) -> str:
+    """Where a public name is defined, in full."""
+    thing = getattr(crodobo, name)
+    if inspect.ismodule(thing):
+        return thing.__name__
+    if inspect.isclass(thing) or inspect.isfunction(thing):
+        return f"{thing.__module__}.{thing.__qualname__}"
+    return f"{home}.{name}"
+
+
+# Add your own method
+
+
+def contract() -> Iterator[str]:
+    """What the contract suite checks: its tests' names are sentences."""
+    for path in sorted((ROOT / "tests" / "contract").glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                sentence = node.name.removeprefix("test_").replace("_", " ")
+                yield sentence[0].upper() + sentence[1:] + "."
+
+
+# Markdown
+
+
+def table(columns: list[str], rows: Any) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell(text) for text in line) + " |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """A table's cell on one line. A bar would end it, but not inside of code."""
+    return re.sub(r"(`[^`]*`)|\|", lambda found: found[1] or r"\|", " ".join(text.split()))
+
+
+def listed(words: Any, last: str = "and") -> str:
+    """Words as one would say them.
+
+    >>> listed(["one", "two", "three"])
+    'one, two and three'
+    """
+    *first, final = words
+    return f"{', '.join(first)} {last} {final}" if first else str(final)
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,117 @@
+"""In which order a target streams by: a permutation of it, decided by its labels and a seed alone."""
+
+import math
+import re
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from crodobo.errors import BadSettings
+
+StreamOrder = Callable[[Tensor, int], Tensor]
+
+ALPHA = 0.1  # of a dirichlet order that names none: a query of ten classes is as mixed as one of three
+SLOT = 64  # samples in a time slot of a dirichlet order on average: the usual query
+SPREAD = 0.2  # standard deviation of a class around its centre in a drift, in lengths of the stream
+
+
+def shuffled(labels: Tensor, seed: int) -> Tensor:
+    """Any order, all equally likely."""
+    return torch.randperm(len(labels), generator=Generator().manual_seed(seed))
+
+
+def by_class(labels: Tensor, seed: int) -> Tensor:
+    """One class after the other, each in a random order.
+
+    >>> labels = torch.tensor([2, 0, 1, 0, 2])
+    >>> labels[by_class(labels, seed=0)].tolist()
+    [0, 0, 1, 2, 2]
+    """
+    order = shuffled(labels, seed)
+    return order[labels[order].argsort(stable=True)]
+
+
+def dirichlet(labels: Tensor, seed: int, alpha: float = ALPHA) -> Tensor:
+    """Classes in bursts: strong ones for a small `alpha`, almost a random order for a large one.
+
+    Each class spreads over the time slots of the stream in proportions drawn from Dirichlet(`alpha`), and each of
+    its samples draws a slot from them. Within a slot the order is random.
+
+    >>> labels = torch.arange(640) % 10
+    >>> [len(query.unique()) for query in labels[dirichlet(labels, seed=0, alpha=0.01)].split(64)]
+    [1, 2, 4, 4, 3, 3, 4, 4, 3, 3]
+    """
+    random = np.random.default_rng(seed)
+    classes, class_of = np.unique(labels.numpy(), return_inverse=True)
+    slots = max(math.ceil(len(labels) / SLOT), len(classes))  # a target of a few queries still comes in bursts
+    even_enough = 1e9  # beyond it nothing changes but a sum that overflows
+    proportions = random.dirichlet(np.full(slots, min(alpha, even_enough)), size=len(classes))
+    drawn, slot = random.random(len(labels)), np.empty(len(labels), dtype=np.int64)
+    for number, edges in enumerate(proportions.cumsum(axis=1)):
+        own = class_of == number
+        slot[own] = np.searchsorted(edges, drawn[own], side="right")
+    return torch.from_numpy(np.lexsort((random.random(len(labels)), slot)))
+
+
+def drift(labels: Tensor, seed: int) -> Tensor:
+    """Classes come and go: each has a centre in time, and its samples arrive around it.
+
+    The centres are evenly spaced, in a random order of the classes.
+
+    >>> labels = torch.arange(640) % 10
+    >>> mix = [query.bincount(minlength=10) for query in labels[drift(labels, seed=0)].split(64)]
+    >>> (mix[0] > 0).sum().item(), mix[0].argmax().item() != mix[-1].argmax().item()
+    (6, True)
+    """
+    generator = Generator().manual_seed(seed)
+    classes, class_of = labels.unique(return_inverse=True)
+    centres = (torch.randperm(len(classes), generator=generator) + 0.5) / len(classes)
+    arrival = centres[class_of] + SPREAD * torch.randn(len(labels), generator=generator)
+    return arrival.argsort(stable=True)
+
+
+PLAIN: dict[str, StreamOrder] = {"random": shuffled, "by-class": by_class, "drift": drift}
+
+
+def stream_order(name: str) -> StreamOrder:
+    """The order of that name: random, by-class, dirichlet(α) or drift.
+
+    >>> stream_order("by-class")(torch.tensor([1, 0]), 0)
+    tensor([1, 0])
+    >>> stream_order("sorted")
+    Traceback (most recent call last):
+    ...
+    crodobo.errors.BadSettings: there is no stream order 'sorted'; the orders are random, by-class, drift and ...
+    """
+    return PLAIN[name] if name in PLAIN else partial(dirichlet, alpha=_alpha(name))
+
+
+def full_name(name: str) -> str:
+    """The name of an order with its parameter, spelled in one way only.
+
+    >>> full_name("dirichlet"), full_name("dirichlet(5.0)"), full_name("drift")
+    ('dirichlet(0.1)', 'dirichlet(5)', 'drift')
+    """
+    return name if name in PLAIN else f"dirichlet({str(_alpha(name)).removesuffix('.0')})"
+
+
+def _alpha(name: str) -> float:
+    """The α of a dirichlet order."""
+    parts = re.fullmatch(r"dirichlet(?:\((.*)\))?", name)
+    if not parts:
+        raise BadSettings(
+            f"there is no stream order {name!r}; the orders are {', '.join(PLAIN)} and dirichlet(α) with a number "
+            f"for α, such as dirichlet({ALPHA})"
+        )
+    if parts[1] is None:
+        return ALPHA
+    try:
+        alpha = float(parts[1])
+    except ValueError:
+        alpha = math.nan
+    if not 0 < alpha < math.inf:
+        raise BadSettings(f"the α of {name!r} cannot be {parts[1]!r}: it is a number above 0, as in dirichlet({ALPHA})")
+    return alpha

@@ -1,0 +1,47 @@
+"""What the paper's baselines share: a source batch, the query, and a loss that draws their features together."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from crodobo.config import MethodSettings, NonNegative
+from crodobo.learner import Encoded, Learner
+from crodobo.methods.base import Method, Protocol
+from crodobo.prediction import Adaptation
+from crodobo.query import Query
+
+
+class AlignmentSettings(MethodSettings):
+    """How much the alignment counts beside the source's cross-entropy."""
+
+    weight: NonNegative = 1.0
+
+
+class Alignment(Method):
+    """One step a query down ``ℓ_s + w · alignment``; a method of this kind says what the alignment is."""
+
+    protocols: ClassVar[tuple[Protocol, ...]] = ("online", "offline")
+    Settings: ClassVar[type[MethodSettings]] = AlignmentSettings
+    settings: AlignmentSettings
+
+    @abstractmethod
+    def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
+        """The loss beside ℓ_s, of what the learner makes of a source batch and of the query."""
+
+    def adapt(self, query: Query, images: Tensor) -> Adaptation:
+        weak = query.own(self.augment.weak(images, self.generator))
+
+        def learn(learner: Learner) -> tuple[bool, Tensor]:
+            batch = self.source.bootstrap(len(images), learner.generator)
+            source = learner.encode(self.augment.weak(batch.images, learner.generator))
+            target = learner.encode(weak)
+            loss = F.cross_entropy(source.logits, batch.labels)
+            loss = loss + self.settings.weight * self.alignment(learner, source, target)
+            return learner.update(loss), batch.indices
+
+        learned = self.engine.map(learn, self.learners)
+        return Adaptation(
+            skipped=sum(not updated for updated, _ in learned), bootstrap=tuple(drawn for _, drawn in learned)
+        )

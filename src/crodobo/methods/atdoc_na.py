@@ -1,0 +1,101 @@
+"""ATDOC-NA: label each target sample by its nearest neighbours among all others."""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from crodobo.config import MethodSettings, NonNegative, Positive
+from crodobo.learner import Learner
+from crodobo.methods.offline import Offline, describe_all
+from crodobo.prediction import Adaptation
+from crodobo.query import Query
+
+
+class ATDOCSettings(MethodSettings):
+    """How many neighbours vote, and how much their vote comes to count."""
+
+    neighbours: Positive = 5
+    vote_weight: NonNegative = 0.2
+
+
+class Bank(NamedTuple):
+    """Normalised features and predictions of all target samples."""
+
+    features: Tensor
+    probabilities: Tensor
+
+
+class ATDOCNA(Offline):
+    """Auxiliary target domain-oriented classifier, neighbourhood aggregation.
+
+        ℓ = ℓ_s + 0.2 · progress · Σ_b w_b CE(ŷ_b, p_b) / Σ_b w_b
+        ŷ_b, w_b = the class and the share that the 5 nearest neighbours' mean prediction is largest for
+
+    **Keeps.** Features and predictions of every target sample.
+
+    **Use it** when the target may be stored: the strongest offline method of the paper's comparison.
+
+    **Reference.** Liang, Hu and Feng, *Domain Adaptation with Auxiliary Target Domain-Oriented Classifier*, CVPR 2021.
+
+    Parameters
+    ----------
+    neighbours
+        Neighbours that vote.
+    vote_weight
+        What the weight of the vote's cross-entropy rises to.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Source, offline
+    >>> method = ATDOCNA(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn=False)
+    >>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
+    >>> offline(method, images, labels, size=3, epochs=1).samples
+    6
+    """
+
+    name = "atdoc-na"
+    Settings: ClassVar[type[MethodSettings]] = ATDOCSettings
+    settings: ATDOCSettings
+    banks: list[Bank] | None = None
+
+    def survey(self, images: Tensor) -> None:
+        if self.banks is None:
+            described = self.engine.map(lambda learner: describe_all(learner, images), self.learners)
+            self.banks = [Bank(F.normalize(each.features, dim=1), each.probabilities) for each in described]
+
+    def revisit(self, query: Query, images: Tensor, indices: Tensor) -> Adaptation:
+        weak = query.own(self.augment.weak(images, self.generator))
+        weight = self.settings.vote_weight * self.progress
+        assert self.banks is not None
+
+        def learn(learner: Learner, bank: Bank) -> bool:
+            batch = self.source.bootstrap(len(images), learner.generator)
+            source = learner.forward(self.augment.weak(batch.images, learner.generator))
+            target = learner.encode(weak)
+            features = F.normalize(target.features.detach(), dim=1)
+            share, labels = vote(features, bank, indices, self.settings.neighbours).max(dim=1)
+            losses = F.cross_entropy(target.logits, labels, reduction="none")
+            loss = F.cross_entropy(source, batch.labels) + weight * (share * losses).sum() / share.sum()
+            updated = learner.update(loss)
+            if updated:
+                bank.features[indices] = features
+                bank.probabilities[indices] = target.probabilities.detach()
+            return updated
+
+        return Adaptation(skipped=self.engine.map(learn, self.learners, self.banks).count(False))
+
+
+def vote(features: Tensor, bank: Bank, indices: Tensor, neighbours: int) -> Tensor:
+    """The mean prediction of each sample's nearest neighbours in the bank, itself left out.
+
+    >>> bank = Bank(torch.eye(3), torch.tensor([[1.0, 0.0], [0.8, 0.2], [0.0, 1.0]]))
+    >>> vote(torch.tensor([[0.9, 0.4, 0.1]]), bank, torch.tensor([0]), neighbours=1)
+    tensor([[0.8000, 0.2000]])
+    """
+    similarity = features @ bank.features.T
+    similarity[torch.arange(len(indices)), indices] = -torch.inf
+    nearest = similarity.topk(min(neighbours, len(bank.features) - 1), dim=1).indices
+    return bank.probabilities[nearest].mean(dim=1)

@@ -1,0 +1,35 @@
+"""CDAN+E: CDAN with entropy conditioning."""
+
+from typing import ClassVar
+
+from crodobo.config import MethodSettings
+from crodobo.methods.cdan import CDAN, CDANSettings
+
+
+class CDANESettings(CDANSettings):
+    """CDAN's settings, with entropy weights."""
+
+    entropy_weights: bool = True
+
+
+class CDANE(CDAN):
+    """CDAN in which samples that are predicted with certainty count up to twice as much.
+
+        ℓ = ℓ_s + w · BCE(D(GRL(f ⊗ p))),  each sample weighted by 1 + e^(−H(p)), as a share of its domain
+
+    **Keeps.** Nothing of a query; each learner has a discriminator of its own.
+
+    **Use it** instead of `cdan` when many predictions are unsure: those are aligned last.
+
+    **Reference.** Long, Cao, Wang and Jordan, *Conditional Adversarial Domain Adaptation*, NeurIPS 2018.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Source
+    >>> CDANE(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0).settings.entropy_weights
+    True
+    """
+
+    name = "cdan-e"
+    Settings: ClassVar[type[MethodSettings]] = CDANESettings

@@ -1,0 +1,120 @@
+"""ConDA: adapt to the query together with selected samples of earlier ones."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from crodobo.config import MethodSettings, NonNegative, Positive
+from crodobo.learner import Learner
+from crodobo.losses import diversity, entropy, mixup
+from crodobo.methods.base import Method
+from crodobo.mixing import beta
+from crodobo.prediction import Adaptation
+from crodobo.query import Query
+
+
+class ConDASettings(MethodSettings):
+    """How much is kept, and how much the mixtures count."""
+
+    buffer: Positive = 256
+    mix_weight: NonNegative = 1.0
+
+
+class ConDA(Method):
+    """Continual adaptation with a buffer: the surest samples of each class are kept and mixed with the next queries.
+
+        ℓ = mean H(p) − H(mean p) + w · CE(μ ŷ_t + (1 − μ) ŷ_buffer, p(μ x_t + (1 − μ) x_buffer))
+
+    The classifier is frozen and the source is not at hand. There is no public code; this follows the description.
+
+    **Keeps.** Up to 256 target samples with their pseudo-labels, for as long as surer ones do not take their place.
+
+    **Use it** to see what keeping target samples would gain. It is refused where burning is on.
+
+    **Reference.** Taufique, Jahan and Savakis, *ConDA: Continual Unsupervised Domain Adaptation*, CVPR workshops 2021.
+
+    Parameters
+    ----------
+    buffer
+        Target samples that are kept, shared evenly among the classes.
+    mix_weight
+        Weight w of the cross-entropy on mixtures.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = ConDA(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn=False)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "conda"
+    keeps_target = True
+    Settings: ClassVar[type[MethodSettings]] = ConDASettings
+    settings: ConDASettings
+
+    def prepare(self, learner: Learner) -> None:
+        learner.network.classifier.requires_grad_(False)
+        classes = len(self.source.classes)
+        learner.attach("buffer", lambda: Buffer(classes, -(-self.settings.buffer // classes), self.source.shape))
+
+    def adapt(self, query: Query, images: Tensor) -> Adaptation:
+        weak = query.own(self.augment.weak(images, self.generator))
+        updated = self.engine.map(lambda learner: self.learn(learner, images, weak), self.learners)
+        return Adaptation(skipped=updated.count(False))
+
+    def learn(self, learner: Learner, images: Tensor, weak: Tensor) -> bool:
+        """One step on the query and on its mixtures with the buffer, into which its surest samples then go."""
+        buffer = learner.part("buffer")
+        assert isinstance(buffer, Buffer)
+        logits = learner.forward(weak)
+        probabilities = torch.softmax(logits.detach(), dim=1)
+        learner.accumulate(entropy(logits) + diversity(logits))
+        if buffer.filled.any():
+            kept, labels = buffer.draw(len(images), learner.generator)
+            kept = self.augment.weak(kept, learner.generator)
+            share = beta(len(images), learner.generator)
+            classes = probabilities.shape[1]
+            targets = mixup(
+                F.one_hot(probabilities.argmax(dim=1), classes).float(), F.one_hot(labels, classes).float(), share
+            )
+            mixed = learner.forward(mixup(weak, kept, share))
+            learner.accumulate(self.settings.mix_weight * F.cross_entropy(mixed, targets))
+        updated = learner.update()
+        if updated:
+            buffer.keep(images, probabilities)
+        return updated
+
+
+class Buffer(nn.Module):
+    """The surest samples of each class so far."""
+
+    def __init__(self, classes: int, places: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.images: Tensor
+        self.confidence: Tensor
+        self.register_buffer("images", torch.zeros(classes, places, *shape))
+        self.register_buffer("confidence", torch.zeros(classes, places))
+
+    @property
+    def filled(self) -> Tensor:
+        """Which places hold a sample."""
+        return self.confidence > 0
+
+    def draw(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Samples with their pseudo-labels, with replacement."""
+        classes, places = self.filled.nonzero(as_tuple=True)
+        chosen = torch.randint(len(classes), (size,), generator=generator)
+        return self.images[classes[chosen], places[chosen]], classes[chosen]
+
+    def keep(self, images: Tensor, probabilities: Tensor) -> None:
+        """Let each sample take the place of the least sure one of its class, if it is surer itself."""
+        for image, confidence, label in zip(images, *probabilities.max(dim=1), strict=True):
+            place = int(self.confidence[label].argmin())
+            if confidence > self.confidence[label, place]:
+                self.images[label, place] = image
+                self.confidence[label, place] = confidence

@@ -1,0 +1,53 @@
+"""continual: CroDoBo without the source at hand."""
+
+from typing import ClassVar
+
+from pydantic import field_validator
+
+from crodobo.config import MethodSettings
+from crodobo.learner import Learner
+from crodobo.methods.crodobo import CroDoBo, CroDoBoSettings
+from crodobo.objective import parse_objectives
+from crodobo.source import SourceBatch
+
+
+class ContinualSettings(CroDoBoSettings):
+    """CroDoBo's settings; MixMatch, which mixes with the source, is out of reach."""
+
+    @field_validator("objective")
+    @classmethod
+    def check_objective(cls, text: str) -> str:
+        if any(objective.mixes for objective in parse_objectives(text)):
+            raise ValueError("mixmatch needs the source, which the continual setting does not have at hand")
+        return text
+
+
+class Continual(CroDoBo):
+    """Continual CroDoBo: the learners have learned the source before, and meet the stream with target objectives only.
+
+        ℓ = ℓ_t + ℓ_ent + λ ℓ_div
+
+    The learners still differ by the bootstraps they were warmed up on, and exchange pseudo-labels.
+
+    **Keeps.** Nothing of a query, nor of the source.
+
+    **Use it** when the source cannot be where the stream is. With the source at hand, `crodobo` is better.
+
+    **Reference.** The supplement of Yang et al., *Burn After Reading: Online Adaptation for Cross-domain Streaming
+    Data*, ECCV 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = Continual(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     method.step(query).adaptation.bootstrap
+    ()
+    """
+
+    name = "continual"
+    Settings: ClassVar[type[MethodSettings]] = ContinualSettings
+
+    def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
+        return None

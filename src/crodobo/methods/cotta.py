@@ -1,0 +1,121 @@
+"""CoTTA: a student learns from its own slow average, and keeps being pulled back to the source."""
+
+from copy import deepcopy
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from crodobo.config import Fraction, MethodSettings, Positive
+from crodobo.learner import Learner
+from crodobo.methods.base import Method
+from crodobo.normalisation import Norm, batch_norms, batch_statistics, mixed_statistics
+from crodobo.prediction import Adaptation
+from crodobo.query import Query
+
+
+class CoTTASettings(MethodSettings):
+    """How slowly the teacher follows, when its labels are averaged over views, how much is restored."""
+
+    norm: Norm = "query"
+    adapt_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    momentum: Fraction = 0.999
+    sure_from: Fraction = 0.92
+    views: Positive = 32
+    restore: Fraction = 0.01
+
+
+class CoTTA(Method):
+    """Continual test-time adaptation with a teacher, the moving average of its student.
+
+        ℓ = −mean Σ_c q_c log p_c,  q the teacher's prediction, the mean over 32 views where the source is unsure
+        teacher ← 0.999 · teacher + 0.001 · student;  each weight of the student goes back to the source's with 1 %
+
+    The teacher predicts. On a stream of some dozen queries it hardly moves, and is close to `bn-statistics`.
+
+    **Keeps.** Nothing of a query; three networks instead of one.
+
+    **Use it** on streams of thousands of queries whose domain changes on the way.
+
+    **Reference.** Wang, Fink, Van Gool and Dai, *Continual Test-Time Domain Adaptation*, CVPR 2022.
+
+    Parameters
+    ----------
+    adapt_lr
+        The student's learning rate.
+    momentum
+        How much of the teacher stays at each query.
+    sure_from
+        Mean confidence of the source model from which on the teacher sees the query as it is.
+    views
+        Weak views over which the teacher's labels are averaged below that.
+    restore
+        Share of the student's weights that are put back at each query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = CoTTA(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "cotta"
+    Settings: ClassVar[type[MethodSettings]] = CoTTASettings
+    settings: CoTTASettings
+
+    def prepare(self, learner: Learner) -> None:
+        learner.attach("anchor", lambda: deepcopy(learner.network).requires_grad_(False))
+        student = learner.attach("student", lambda: deepcopy(learner.network))
+        learner.learn_only(student.parameters(), self.settings.adapt_lr)
+
+    def adapt(self, query: Query, images: Tensor) -> Adaptation:
+        updated = self.engine.map(lambda learner: self.learn(learner, images), self.learners)
+        return Adaptation(skipped=updated.count(False))
+
+    def learn(self, learner: Learner, images: Tensor) -> bool:
+        """The student learns the teacher's labels, the teacher follows, some of the student is restored."""
+        student, anchor = learner.part("student"), learner.part("anchor")
+        labels = self.labels(learner, anchor, images)
+        with batch_statistics(batch_norms(student), len(images)):
+            logits = student(images)
+        updated = learner.update(-(labels * torch.log_softmax(logits, dim=1)).sum(dim=1).mean())
+        if updated:
+            follow(learner.network, student, self.settings.momentum)
+            restore(student, anchor, self.settings.restore, learner.generator)
+            learner.keep_statistics()
+        return updated
+
+    @torch.no_grad()
+    def labels(self, learner: Learner, anchor: nn.Module, images: Tensor) -> Tensor:
+        """The teacher's predictions, over many views where the source model is not sure of the query."""
+        with mixed_statistics(batch_norms(anchor), 0.0 if len(images) > 1 else 1.0):
+            confidence = torch.softmax(anchor(images), dim=1).amax(dim=1).mean()
+        if confidence >= self.settings.sure_from:
+            return learner.predict(images)
+        total = torch.zeros(len(images), len(self.source.classes))
+        for _ in range(self.settings.views):
+            view = self.augment.weak(images, learner.generator)
+            total += learner.predict(view)
+            if view is not images:
+                view.zero_()  # not handed to the query: all of them at once would be many times its size
+        return total / self.settings.views
+
+
+@torch.no_grad()
+def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
+    """Move the teacher a little towards the student, statistics included."""
+    for old, new in zip(teacher.state_dict().values(), student.state_dict().values(), strict=True):
+        if old.is_floating_point():
+            old.lerp_(new, 1 - momentum)
+
+
+@torch.no_grad()
+def restore(student: nn.Module, anchor: nn.Module, share: float, generator: torch.Generator) -> None:
+    """Put a random share of the student's weights back to the source's."""
+    for weight, source in zip(student.parameters(), anchor.parameters(), strict=True):
+        chosen = torch.rand(weight.shape, generator=generator) < share
+        weight.copy_(torch.where(chosen, source, weight))

@@ -1,0 +1,41 @@
+"""DAN: draw the means of source and target features together in a kernel space."""
+
+from torch import Tensor
+
+from crodobo.learner import Encoded, Learner
+from crodobo.losses import mmd
+from crodobo.methods.alignment import Alignment
+
+
+class DAN(Alignment):
+    """Deep adaptation network: the maximum mean discrepancy between the features of the source batch and the query.
+
+        ℓ = ℓ_s + w · MMD(f_s, f_t),  five Gaussian kernels, σ² = 2^k · mean‖Δ‖², k = −3 … 1
+
+    **Keeps.** Nothing of a query.
+
+    **Use it** when the domains differ in style rather than in class balance: matching whole distributions also
+    matches their class proportions, which hurts where those differ.
+
+    **Reference.** Long, Cao, Wang and Jordan, *Learning Transferable Features with Deep Adaptation Networks*,
+    ICML 2015.
+
+    Parameters
+    ----------
+    weight
+        Weight w of the discrepancy.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = DAN(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "dan"
+
+    def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
+        return mmd(source.features, target.features)

@@ -1,0 +1,48 @@
+"""DANN: features from which a discriminator cannot tell the domains apart."""
+
+from torch import Tensor, nn
+
+from crodobo.learner import Encoded, Learner
+from crodobo.losses import domain_confusion
+from crodobo.methods.adversarial import Adversarial, discriminator
+
+
+class DANN(Adversarial):
+    """Domain-adversarial network: a discriminator learns source from target, the features learn to fool it.
+
+        ℓ = ℓ_s + w · BCE(D(GRL(f))),  GRL coefficient 2 / (1 + e^(−10·progress)) − 1,  D: 1024-1024-1
+
+    Progress is the share of the stream that has gone by where its length is known, and of the first 100 queries where
+    it is not.
+
+    **Keeps.** Nothing of a query; each learner has a discriminator of its own.
+
+    **Use it** when the stream is long enough for the discriminator to learn: a few dozen queries are not.
+
+    **Reference.** Ganin et al., *Domain-Adversarial Training of Neural Networks*, JMLR 2016.
+
+    Parameters
+    ----------
+    weight
+        Weight w of the discriminator's loss.
+    ceiling
+        What the reversal's coefficient rises to.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = DANN(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "dann"
+
+    def make_adversary(self, features: int, classes: int) -> nn.Module:
+        return discriminator(features)
+
+    def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
+        tell = learner.part("adversary")
+        return domain_confusion(tell(self.reverse(source.features)), tell(self.reverse(target.features)))

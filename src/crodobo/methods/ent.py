@@ -1,0 +1,41 @@
+"""ENT: be sure of the query."""
+
+from torch import Tensor
+
+from crodobo.learner import Encoded, Learner
+from crodobo.losses import entropy
+from crodobo.methods.alignment import Alignment
+
+
+class ENT(Alignment):
+    """Entropy minimisation: push the decision boundary away from the query, with the source to hold the classes.
+
+        ℓ = ℓ_s + w · mean H(p_t)
+
+    **Keeps.** Nothing of a query.
+
+    **Use it** when predictions are mostly right to begin with. Entropy is also minimal where everything is one class:
+    on streams whose classes come in bursts it collapses.
+
+    **Reference.** Grandvalet and Bengio, *Semi-supervised Learning by Entropy Minimization*, NeurIPS 2004; as a
+    baseline of adaptation in Saito et al., *Semi-supervised Domain Adaptation via Minimax Entropy*, ICCV 2019.
+
+    Parameters
+    ----------
+    weight
+        Weight w of the entropy.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = ENT(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "ent"
+
+    def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
+        return entropy(target.logits)

@@ -1,0 +1,68 @@
+"""MDD: features on which a second classifier cannot disagree with the first."""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from crodobo.config import MethodSettings, NonNegative
+from crodobo.learner import Encoded, Learner
+from crodobo.losses import margin_disparity
+from crodobo.methods.adversarial import Adversarial, AdversarialSettings
+
+
+class MDDSettings(AdversarialSettings):
+    """The margin, and a reversal that stays weak."""
+
+    ceiling: NonNegative = 0.1
+    gamma: NonNegative = 4.0
+
+
+class MDD(Adversarial):
+    """Margin disparity discrepancy: an adversarial classifier agrees on the source and disagrees on the target.
+
+        ℓ = ℓ_s + w · (γ · CE(h'(GRL f_s), ŷ_s) − log(1 − softmax h'(GRL f_t))[ŷ_t])
+        ŷ the main classifier's predictions, h' the adversarial one
+
+    The reversal stays at a tenth: with a coefficient of 1 the features diverge.
+
+    **Keeps.** Nothing of a query; each learner has an adversarial classifier of its own.
+
+    **Use it** when a bound on the target's error matters more than the last point of accuracy.
+
+    **Reference.** Zhang, Liu, Long and Jordan, *Bridging Theory and Algorithm for Domain Adaptation*, ICML 2019.
+
+    Parameters
+    ----------
+    weight
+        Weight w of the disparity.
+    ceiling
+        What the reversal's coefficient rises to.
+    gamma
+        The margin factor γ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = MDD(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "mdd"
+    Settings: ClassVar[type[MethodSettings]] = MDDSettings
+    settings: MDDSettings
+
+    def make_adversary(self, features: int, classes: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(features, 1024), nn.ReLU(), nn.Linear(1024, classes))
+
+    def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
+        adversary = learner.part("adversary")
+        return margin_disparity(
+            adversary(self.reverse(source.features)),
+            source.logits.argmax(dim=1),
+            adversary(self.reverse(target.features)),
+            target.logits.argmax(dim=1),
+            self.settings.gamma,
+        )

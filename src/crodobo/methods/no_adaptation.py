@@ -1,0 +1,46 @@
+"""no-adaptation: the model as it came out of its training on the source."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from crodobo.config import MethodSettings
+from crodobo.methods.base import Method
+from crodobo.normalisation import Norm
+from crodobo.prediction import Adaptation
+from crodobo.query import Query
+
+
+class NoAdaptationSettings(MethodSettings):
+    """Predict with the statistics of the source."""
+
+    norm: Norm = "running"
+
+
+class NoAdaptation(Method):
+    """A frozen model: what is deployed today.
+
+        p = softmax h(f(x)),  BatchNorm with the source's statistics
+
+    **Keeps.** Nothing, and learns nothing.
+
+    **Use it** as the floor that every method has to be above to be worth its cost.
+
+    **Reference.** None; it is common practice.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = NoAdaptation(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "no-adaptation"
+    learns = False
+    Settings: ClassVar[type[MethodSettings]] = NoAdaptationSettings
+
+    def adapt(self, query: Query, images: Tensor) -> Adaptation:
+        return Adaptation()

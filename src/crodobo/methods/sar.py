@@ -1,0 +1,142 @@
+"""SAR: TENT on sure samples, towards flat minima, with a way back from collapse."""
+
+import math
+from statistics import fmean
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from crodobo.config import Fraction, MethodSettings, NonNegative
+from crodobo.learner import Learner
+from crodobo.losses import entropies
+from crodobo.methods.tent import TENT, TENTSettings
+from crodobo.prediction import Adaptation
+from crodobo.query import Query
+
+NONE_YET = -1.0  # in place of the moving mean of a loss, which is never negative
+
+
+class SARSettings(TENTSettings):
+    """Which samples are learned from, how far the look around reaches, and when to start over."""
+
+    margin: Fraction = 0.4
+    rho: NonNegative = 0.05
+    reset_below: NonNegative = 0.2
+
+
+class SAR(TENT):
+    """Sharpness-aware and reliable entropy minimisation.
+
+        ℓ = mean over samples with H < E0 = 0.4 ln C of H(p_t), at the weights θ + ρ g/‖g‖ with g the gradient at θ
+
+    Samples that are unsure at the moved weights are left out too. Where the moving mean of the loss falls under 0.2,
+    the model is taken for collapsed and put back to where it started. On an easy stream, where predictions are
+    rightly sure, that happens without need.
+
+    **Keeps.** Nothing of a query but one moving mean of the loss, a single number over all queries.
+
+    **Use it** instead of `tent` where queries are small or of few classes.
+
+    **Reference.** Niu et al., *Towards Stable Test-Time Adaptation in Dynamic Wild World*, ICLR 2023.
+
+    Parameters
+    ----------
+    margin
+        Share of the largest entropy, ln C, under which a prediction is sure.
+    rho
+        Length ρ of the step to the sharpest neighbour.
+    reset_below
+        Moving mean of the loss under which the model is put back.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = SAR(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "sar"
+    Settings: ClassVar[type[MethodSettings]] = SARSettings
+    settings: SARSettings
+
+    def prepare(self, learner: Learner) -> None:
+        super().prepare(learner)
+        weights = learner.learned
+        learner.attach("start", lambda: Start(weights))
+
+    def adapt(self, query: Query, images: Tensor) -> Adaptation:
+        learned = self.engine.map(lambda learner: self.learn(learner, images), self.learners)
+        return Adaptation(kept=fmean(kept for kept, _ in learned), skipped=sum(not updated for _, updated in learned))
+
+    def learn(self, learner: Learner, images: Tensor) -> tuple[float, bool]:
+        """One step down the loss of the sharpest neighbour; the share of samples that made it, whether it was taken."""
+        start = learner.part("start")
+        assert isinstance(start, Start)
+        sure_below = self.settings.margin * math.log(len(self.source.classes))
+        entropy = entropies(learner.forward(images))
+        sure = entropy.detach() < sure_below
+        if not sure.any():
+            learner.forget()
+            return 0.0, True
+        learner.accumulate(entropy[sure].mean())
+        with uphill(learner.learned, self.settings.rho):
+            entropy = entropies(learner.forward(images))[sure]
+            still_sure = entropy.detach() < sure_below
+            if not still_sure.any():
+                learner.forget()
+                return 0.0, True
+            loss = entropy[still_sure].mean()
+            learner.accumulate(loss)
+        updated = learner.update()
+        if updated and start.collapsed(float(loss.detach()), self.settings.reset_below):
+            start.put_back(learner)
+        return float(still_sure.sum()) / len(images), updated
+
+
+class uphill:  # noqa: N801  used as a context, like those of contextlib
+    """Inside its `with`, the weights are moved by ρ along their gradient, and the gradient is gone."""
+
+    def __init__(self, weights: list[nn.Parameter], rho: float) -> None:
+        self.weights, self.rho = weights, rho
+
+    @torch.no_grad()
+    def __enter__(self) -> None:
+        self.before = [weight.detach().clone() for weight in self.weights]
+        norm = nn.utils.get_total_norm([weight.grad for weight in self.weights if weight.grad is not None])
+        for weight in self.weights:
+            if weight.grad is not None:
+                weight.add_(weight.grad / (norm + 1e-12), alpha=self.rho)
+                weight.grad = None
+
+    @torch.no_grad()
+    def __exit__(self, *error: object) -> None:
+        for weight, before in zip(self.weights, self.before, strict=True):
+            weight.copy_(before)
+
+
+class Start(nn.Module):
+    """Where the weights started, and the moving mean of the loss since."""
+
+    def __init__(self, weights: list[nn.Parameter]) -> None:
+        super().__init__()
+        for number, weight in enumerate(weights):
+            self.register_buffer(f"weight{number}", weight.detach().clone())
+        self.moving: Tensor
+        self.register_buffer("moving", torch.tensor(NONE_YET))
+
+    def collapsed(self, loss: float, below: float) -> bool:
+        """Move the mean by a loss; whether it has fallen under the bound."""
+        self.moving.copy_(torch.tensor(loss) if self.moving == NONE_YET else 0.9 * self.moving + 0.1 * loss)
+        return bool(self.moving < below)
+
+    @torch.no_grad()
+    def put_back(self, learner: Learner) -> None:
+        """The weights and the optimiser as they were at the start."""
+        for number, weight in enumerate(learner.learned):
+            weight.copy_(self.get_buffer(f"weight{number}"))
+        learner.optimiser.state.clear()
+        self.moving.fill_(NONE_YET)

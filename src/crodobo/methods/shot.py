@@ -1,0 +1,95 @@
+"""SHOT: fit the features of the whole target to the source's frozen classifier."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from crodobo.config import MethodSettings, NonNegative
+from crodobo.learner import Encoded, Learner
+from crodobo.losses import diversity, entropy
+from crodobo.methods.offline import Offline, describe_all
+from crodobo.prediction import Adaptation
+from crodobo.query import Query
+
+
+class SHOTSettings(MethodSettings):
+    """How much the pseudo-labels count."""
+
+    pseudo_label_weight: NonNegative = 0.3
+
+
+class SHOT(Offline):
+    """Source hypothesis transfer: the classifier stays, the features move until the target fits it.
+
+        ℓ = mean H(p) − H(mean p) + 0.3 · CE(ŷ, p)
+
+    At the start of each epoch every target sample is labelled by the nearest of C centroids, which are the means of all
+    target features weighted by their predictions, and then once more by the means of the samples so labelled.
+
+    **Keeps.** A pseudo-label for every target sample, made from all of them at once; so the whole target.
+
+    **Use it** when the target may be stored and the source may not.
+
+    **Reference.** Liang, Hu and Feng, *Do We Really Need to Access the Source Data? Source Hypothesis Transfer for
+    Unsupervised Domain Adaptation*, ICML 2020.
+
+    Parameters
+    ----------
+    pseudo_label_weight
+        Weight of the cross-entropy to the centroids' pseudo-labels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Source, offline
+    >>> method = SHOT(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn=False)
+    >>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
+    >>> offline(method, images, labels, size=3, epochs=1).samples
+    6
+    """
+
+    name = "shot"
+    Settings: ClassVar[type[MethodSettings]] = SHOTSettings
+    settings: SHOTSettings
+
+    def prepare(self, learner: Learner) -> None:
+        learner.network.classifier.requires_grad_(False)
+
+    def survey(self, images: Tensor) -> None:
+        self.pseudo_labels = self.engine.map(
+            lambda learner: centroid_labels(describe_all(learner, images)), self.learners
+        )
+
+    def revisit(self, query: Query, images: Tensor, indices: Tensor) -> Adaptation:
+        weak = query.own(self.augment.weak(images, self.generator))
+
+        def learn(learner: Learner, labels: Tensor) -> bool:
+            logits = learner.forward(weak)
+            loss = self.settings.pseudo_label_weight * F.cross_entropy(logits, labels[indices])
+            return learner.update(entropy(logits) + diversity(logits) + loss)
+
+        return Adaptation(skipped=self.engine.map(learn, self.learners, self.pseudo_labels).count(False))
+
+
+def centroid_labels(target: Encoded) -> Tensor:
+    """The class of the nearest centroid by cosine, in two rounds: soft centroids, then those of the labels they give.
+
+    >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 0.1], [0.0, 2.0], [0.1, 0.0]])
+    >>> centroid_labels(Encoded(features, logits))
+    tensor([0, 0, 1, 1])
+    """
+    # A constant beside the features lets the length of a feature vector count, not only its direction.
+    features = F.normalize(torch.cat([target.features, torch.ones(len(target.features), 1)], dim=1), dim=1)
+    membership = target.probabilities
+    classes = membership.shape[1]
+    present = torch.bincount(target.logits.argmax(dim=1), minlength=classes) > 0
+    labels = target.logits.argmax(dim=1)
+    for _ in range(2):
+        centroids = membership.T @ features / (membership.sum(dim=0)[:, None] + 1e-8)
+        similarity = features @ F.normalize(centroids, dim=1).T
+        labels = similarity.masked_fill(~present, -torch.inf).argmax(dim=1)
+        membership = F.one_hot(labels, classes).to(features.dtype)
+    return labels

@@ -1,0 +1,68 @@
+"""TENT: minimise the entropy of each query by the scales and shifts of the normalisation layers alone."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from crodobo.config import MethodSettings
+from crodobo.errors import BadSettings
+from crodobo.learner import Learner
+from crodobo.losses import entropy
+from crodobo.methods.base import Method
+from crodobo.normalisation import Norm, scales_and_shifts
+from crodobo.prediction import Adaptation
+from crodobo.query import Query
+
+
+class TENTSettings(MethodSettings):
+    """Query statistics, and the learning rate on the stream (`lr` is that of the warm-up)."""
+
+    norm: Norm = "query"
+    adapt_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+
+
+class TENT(Method):
+    """Test-time entropy minimisation: few weights, no source, the query as it is.
+
+        ℓ = mean H(p_t),  over the scales and shifts of the normalisation layers, with the query's statistics
+
+    **Keeps.** Nothing of a query.
+
+    **Use it** when the source cannot be at hand and predictions are mostly right. It collapses where queries hold few
+    classes or few samples.
+
+    **Reference.** Wang, Shelhamer, Liu, Olshausen and Darrell, *Tent: Fully Test-Time Adaptation by Entropy
+    Minimization*, ICLR 2021.
+
+    Parameters
+    ----------
+    adapt_lr
+        Learning rate on the stream.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crodobo import Query, Source
+    >>> method = TENT(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
+    ...     len(method.step(query).labels)
+    3
+    """
+
+    name = "tent"
+    Settings: ClassVar[type[MethodSettings]] = TENTSettings
+    settings: TENTSettings
+
+    def prepare(self, learner: Learner) -> None:
+        weights = scales_and_shifts(learner.network)
+        if not weights:
+            raise BadSettings(
+                f"{self.name} learns the scales and shifts of normalisation layers, and {self.settings.backbone} has "
+                "none; choose another backbone"
+            )
+        learner.learn_only(weights, self.settings.adapt_lr)
+
+    def adapt(self, query: Query, images: Tensor) -> Adaptation:
+        updated = self.engine.map(lambda learner: learner.update(entropy(learner.forward(images))), self.learners)
+        return Adaptation(skipped=updated.count(False))

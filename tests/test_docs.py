@@ -1,0 +1,154 @@
+"""The documentation site builds without a warning, needs no network, and what its pages show works."""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+
+import crodobo.methods
+from crodobo.cli.main import app
+from crodobo.methods import REGISTRY
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
+
+
+def fenced(page: Path, language: str) -> dict[str, str]:
+    """The blocks of a page, by title where they have one: those are files, the others are to be run as they are."""
+    found = [(title, code) for kind, title, code in FENCE.findall(page.read_text()) if kind == language]
+    return {title or f"block {number}": code for number, (title, code) in enumerate(found)}
+
+
+def run(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+class Resources(HTMLParser):
+    """Collects what a browser loads to show a page, other than links to follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        wanted = "href" if tag == "link" else "src"
+        self.addresses += [value for name, value in attrs if name == wanted and value]
+
+
+def test_the_site_builds_strictly_has_every_method_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    run("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site", cwd=ROOT, NO_MKDOCS_2_WARNING="1")
+    pages = {str(path.relative_to(tmp_path / "site")): path.read_text() for path in tmp_path.rglob("*.html")}
+
+    for name, method in REGISTRY.items():
+        page = pages[f"methods/{name}.html"]
+        assert f">{name}<a" in page or f">{name}</h1>" in page
+        assert f"{method.__module__}.{method.__qualname__}" in page
+        assert f'href="{name}.html"' in pages["methods/index.html"]
+        assert all(f"<code>{field}</code>" in page for field in method.Settings.model_fields)
+        assert all(f"<strong>{start}</strong>" in page for start in ("Keeps.", "Use it", "Reference.")), name
+    for name in crodobo.__all__:
+        assert f"<code>crodobo.{name}</code>" in pages["api/index.html"]
+
+    for path, page in pages.items():
+        resources = Resources()
+        resources.feed(page)
+        assert resources.addresses
+        assert not [address for address in resources.addresses if re.match(r"(https?:)?//", address)], path
+    for sheet in tmp_path.rglob("*.css"):
+        assert not re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text()), sheet
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_in_python_runs(page: Path, tmp_path: Path) -> None:
+    blocks = [code for title, code in fenced(page, "python").items() if title.startswith("block")]
+    if not blocks:
+        pytest.skip("shows none")
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks).replace("warmup=300", "warmup=2").replace("[:320]", "[:128]"))
+    run(script, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_that_a_page_shows_exist(page: Path) -> None:
+    lines = [line for block in fenced(page, "sh").values() for line in block.splitlines()]
+    commands = typer.main.get_command(app).commands
+    for line in lines:
+        match shlex.split(line, comments=True):
+            case ["crodobo", name, *arguments] if "--help" not in arguments:
+                commands[name].make_context(name, arguments)
+            case ["make", *targets]:
+                subprocess.run(["make", "--dry-run", *targets], cwd=ROOT, check=True, capture_output=True)
+
+
+# Add your own method
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> ModuleType:
+    """The one file of `docs/add-a-method.md`, imported."""
+    blocks = fenced(ROOT / "docs" / "add-a-method.md", "python")
+    (title,) = [title for title in blocks if title != "src/crodobo/methods/__init__.py"]
+    path = tmp_path / Path(title).name
+    path.write_text(blocks[title])
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_method_to_copy_keeps_the_whole_contract(example: ModuleType, tmp_path: Path) -> None:
+    """Its docstring's example runs too."""
+    name = example.PseudoLabel.name
+    assert name not in REGISTRY
+    plugin = (
+        "from crodobo.methods import REGISTRY\n"
+        f"from {example.__name__} import PseudoLabel\n"
+        "REGISTRY[PseudoLabel.name] = PseudoLabel\n"
+    )
+    (tmp_path / "registered.py").write_text(plugin)
+    pytest_options = ["-p", "registered", "-p", "no:cacheprovider", "--rootdir", ROOT, "-c", ROOT / "pyproject.toml"]
+    files = [ROOT / "tests" / "contract", example.__file__ or ""]
+    chosen = ["-k", f"{name} or {example.__name__}", "-vv"]
+    done = run("-m", "pytest", *pytest_options, *files, *chosen, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert f"[{name}" in done.stdout
+    assert "pseudo_label.PseudoLabel PASSED" in done.stdout
+
+
+def test_the_method_to_copy_is_in_the_style_of_the_others(example: ModuleType, tmp_path: Path) -> None:
+    for check in (["check"], ["format", "--check"]):
+        run("-m", "ruff", *check, "--no-cache", "--config", ROOT / "pyproject.toml", example.__file__ or "", cwd=ROOT)
+
+
+def test_the_line_to_add_names_what_is_there() -> None:
+    line = fenced(ROOT / "docs" / "add-a-method.md", "python")["src/crodobo/methods/__init__.py"]
+    (group,) = re.findall(r"^([A-Z]+) = ", line, re.MULTILINE)
+    assert set(getattr(crodobo.methods, group)) <= set(REGISTRY.values())
+
+
+def test_a_method_that_is_registered_gets_its_page_and_its_row(
+    example: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(REGISTRY, "pseudo-label", example.PseudoLabel)
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    pages = hooks.method_pages()
+    assert "[pseudo-label](pseudo-label.md)" in pages["methods/index.md"]
+    assert "| `tau` | `0.95` | float, 0 to 1 | Confidence τ from which" in pages["methods/pseudo-label.md"]

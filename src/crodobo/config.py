@@ -37,7 +37,8 @@ class Settings(BaseModel):
             if first["type"] == "extra_forbidden":
                 known = ", ".join(cls.model_fields)
                 raise BadSettings(f"there is no setting {name} here; the settings are {known}") from None
-            message = first["msg"][0].lower() + first["msg"][1:]
+            message = first["msg"].removeprefix("Value error, ")
+            message = message[0].lower() + message[1:]
             raise BadSettings(f"{name} cannot be {first['input']}: {message}") from None
 
 

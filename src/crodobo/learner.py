@@ -101,6 +101,7 @@ class Learner:
         self._kept_statistics: list[Tensor] = []
         self._watch_statistics(network)
         self._finite = True  # whether all losses accumulated so far are
+        self.share = 1.0  # what a loss counts; less for a query that is shorter than others
 
     def attach(self, name: str, make: Callable[[], Part]) -> Part:
         """Give the learner a further part, a discriminator for example, that learns and is stored with it.
@@ -129,6 +130,11 @@ class Learner:
         for weight in chosen:
             weight.requires_grad_(True)
         self.optimiser = torch.optim.Adam(chosen, lr=lr, weight_decay=weight_decay, fused=True)
+
+    def set_momentum(self, momentum: float) -> None:
+        """How much of the step before goes into the next one, Adam's β₁."""
+        for group in self.optimiser.param_groups:
+            group["betas"] = (momentum, group["betas"][1])
 
     @property
     def learned(self) -> list[nn.Parameter]:
@@ -165,7 +171,7 @@ class Learner:
         of a joint backward, in less memory and time.
         """
         self._finite &= bool(torch.isfinite(loss))
-        loss.backward()
+        (loss if self.share == 1 else self.share * loss).backward()
 
     def update(self, loss: Tensor | None = None) -> bool:
         """One optimiser step down the loss and all that was accumulated, or, where one is not finite, none at all.

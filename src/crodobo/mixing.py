@@ -16,7 +16,7 @@ BETA = 0.75
 
 def mixed_loss(
     learner: Learner,
-    source: SourceBatch | None,
+    source: SourceBatch,
     views: tuple[Tensor, ...],
     guess: Tensor,
     own: Callable[[Tensor], Tensor],
@@ -26,7 +26,7 @@ def mixed_loss(
     Parameters
     ----------
     source
-        The labelled batch; without it the views are mixed among themselves.
+        The labelled batch.
     views
         Weak views of the query.
     guess
@@ -34,14 +34,10 @@ def mixed_loss(
     own
         Hands a tensor that holds pixels of the query to the query.
     """
-    sharp = sharpen(guess, TEMPERATURE)
-    inputs, targets = list(views), [sharp] * len(views)
-    labelled = 0
-    if source is not None:
-        labelled = len(source.labels)
-        inputs.insert(0, source.images)
-        targets.insert(0, F.one_hot(source.labels, guess.shape[1]).to(guess.dtype))
-    everything, labels = own(torch.cat(inputs)), torch.cat(targets)
+    sharp, labelled = sharpen(guess, TEMPERATURE), len(source.labels)
+    everything = own(torch.cat([source.images, *views]))
+    truth = F.one_hot(source.labels, guess.shape[1]).to(guess.dtype)
+    labels = torch.cat([truth, *[sharp] * len(views)])
     order = torch.randperm(len(everything), generator=learner.generator)
     share = beta(len(everything), learner.generator)
     others = own(everything[order])

@@ -81,6 +81,8 @@ def one_pass(method: Method, images: Tensor, labels: Tensor, size: int) -> Confu
     return confusion
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def offline(
     method: Method,
     images: Tensor,
@@ -107,6 +109,8 @@ def offline(
     generator = Generator().manual_seed(seed)
     steps = math.ceil(max(len(images), len(method.source)) / size)
     method.expect(epochs * steps)
+    for learner in method.learners:
+        learner.share = 1.0
     for _ in range(epochs):
         method.survey(images)
         rounds = math.ceil(steps * size / len(images))
@@ -116,4 +120,5 @@ def offline(
                 method.revisit(batch, batch.pixels(), indices)
             method.steps += 1
             after_step()
-    return one_pass(method, images, labels, size)
+    order = torch.randperm(len(images), generator=generator)  # batches of mixed classes, as a query's statistics need
+    return one_pass(method, images[order], labels[order], size)

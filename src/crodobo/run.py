@@ -5,7 +5,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Generator, Tensor
 
 from crodobo.checkpoint import NAME as CHECKPOINT
 from crodobo.checkpoint import delete_checkpoint, differences, load_checkpoint, save_checkpoint
@@ -66,12 +67,12 @@ def run(
     benchmark = load_benchmark(settings.benchmark, settings.image_size)
     with sole_user(out), StopSignal() as stop:
         _refuse_strangers(out)
-        identity = _identity(settings.model_dump(mode="json"))
+        identity = identity_of(settings.model_dump(mode="json"))
         stored = load_checkpoint(out, identity) if resume else None
         if resume and not stored:
-            if finished := _finished(out, identity):
+            if result := finished(out, identity):
                 reporter.note(f"{out} holds the finished run already; nothing is left to do")
-                return finished
+                return result
             reporter.note(f"there is nothing to resume in {out}; starting from the beginning")
         options = settings.options
         if stored:
@@ -111,7 +112,7 @@ def stream_through(
 ) -> Outcome:
     """The stream from where the progress is to its end, with checkpoints, and the final model's score."""
     seed, kind, size = settings.order_seed, settings.stream, settings.query_size
-    identity = _identity(settings.model_dump(mode="json"))
+    identity = identity_of(settings.model_dump(mode="json"))
     order = benchmark.order(seed, kind)
     queries = len(order.split(size)[: settings.queries])
     shown = random.Random(settings.options.seed).randrange(queries) + 1
@@ -149,11 +150,14 @@ def stream_through(
     online(method, stream, record, after_query)
 
     streamed = order[: queries * size]
+    again = streamed  # one-pass meets mixed classes whatever the stream was like: it is the model that is scored
+    if settings.stream != "random":
+        again = streamed[torch.randperm(len(streamed), generator=Generator().manual_seed(settings.order_seed))]
     return Outcome(
         settings=settings,
         benchmark=benchmark,
         record=record,
-        final=one_pass(method, benchmark.images[streamed], benchmark.labels[streamed], size),
+        final=one_pass(method, benchmark.images[again], benchmark.labels[again], size),
         exhibit=Exhibit(**progress["exhibit"]) if progress["exhibit"] else None,
         streamed=streamed,
         warmup_seconds=progress["warmup_seconds"],
@@ -204,17 +208,17 @@ def check_runs_online(kind: type[Method], options: MethodSettings) -> None:
     check_burning(kind, options)
 
 
-def _identity(settings: dict[str, Any]) -> dict[str, Any]:
+def identity_of(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that decide the predictions; a run may be resumed with others for the rest."""
     options = {name: value for name, value in settings["options"].items() if name != "parallel"}
     return {name: value for name, value in settings.items() if name != "checkpoint_every"} | {"options": options}
 
 
-def _finished(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+def finished(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     """The result of a run with the same settings that has ended in this folder."""
     try:
         result: dict[str, Any] = json.loads((out / "result.json").read_text())
-        ended = _identity(result["settings"])
+        ended = identity_of(result["settings"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if ended != identity:

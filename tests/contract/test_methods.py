@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable
         name
         for name, value in method.state().items()
         if "generator" not in name
-        and name != "steps"
+        and name not in ("steps", "largest")
         and not torch.equal(value.nan_to_num(7), before[name].nan_to_num(7))
     ]
     assert not changed

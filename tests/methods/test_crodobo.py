@@ -1,7 +1,6 @@
 """One CroDoBo step against a plain re-derivation with autograd."""
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,14 +11,6 @@ from crodobo.learner import Network
 from crodobo.methods.crodobo import average_of_peers
 
 IDENTITY = Augment(margin=0, operations=0)
-
-
-@pytest.fixture
-def _in_double_precision() -> Iterator[None]:
-    """Adam divides by the gradient's size, so that a rounding error near zero would become a whole step."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def make_source() -> Source:
@@ -143,7 +134,7 @@ def test_learners_share_no_weights() -> None:
 def test_single_is_crodobo_with_one_learner() -> None:
     images = torch.rand(6, 1, 16, 16)
     answers = []
-    for method in (CroDoBo(make_source(), learners=1, warmup=2), Single(make_source(), warmup=2)):
+    for method in (CroDoBo(make_source(), learners=1, warmup=2, threads=1), Single(make_source(), warmup=2, threads=1)):
         with Query(images.clone()) as query:
             answers.append(method.step(query).probabilities)
     assert torch.equal(*answers)

@@ -8,8 +8,10 @@ import typer
 
 from crodobo import __version__
 from crodobo.cli.bench import bench
+from crodobo.cli.compare import compare
 from crodobo.cli.methods import methods
 from crodobo.cli.run import run
+from crodobo.cli.study import study
 from crodobo.errors import CrodoboError, Interrupted
 
 app = typer.Typer(
@@ -20,6 +22,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(compare)
+app.command()(study)
 app.command()(methods)
 app.command()(bench)
 

@@ -1,49 +1,30 @@
 """`crodobo run`: one method over one benchmark's stream."""
 
-import enum
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crodobo.errors import BadSettings
+from crodobo.cli import options as o
 
 if TYPE_CHECKING:
     from crodobo.config import RunSettings
 
 
-class Norm(enum.StrEnum):
-    mixed = enum.auto()
-    running = enum.auto()
-    query = enum.auto()
-
-
-class Order(enum.StrEnum):
-    adapt_then_predict = "adapt-then-predict"
-    predict_then_adapt = "predict-then-adapt"
-
-
 def run(
-    benchmark: Annotated[str, typer.Option(help="What to adapt from and to.")] = "glyphs",
+    benchmark: o.BenchmarkOption = "glyphs",
     method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo",
     learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
     seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
-    query_size: Annotated[int, typer.Option(help="Samples in a query.")] = 64,
-    queries: Annotated[int | None, typer.Option(help="Stop the stream after so many.  [default: all]")] = None,
-    stream: Annotated[
-        str,
-        typer.Option(
-            metavar="ORDER",
-            help="In which order the target comes: random; by-class; dirichlet(α), classes in bursts, "
-            "the stronger the smaller α; or drift, classes come and go slowly.",
-        ),
-    ] = "random",
+    query_size: o.QuerySize = 64,
+    queries: o.Queries = None,
+    stream: o.Stream = "random",
     stream_seed: Annotated[int | None, typer.Option(help="Decides that order alone.  [default: --seed]")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Pixels a side.  [default: the benchmark's]")] = None,
-    backbone: Annotated[str, typer.Option(help="small, a timm name, or torchvision/NAME.")] = "small",
-    pretrained: Annotated[bool, typer.Option("--pretrained", help="Fetch the library's pretrained weights.")] = False,
-    weights: Annotated[Path | None, typer.Option(help="Initial backbone weights (.safetensors, .pth).")] = None,
+    image_size: o.ImageSize = None,
+    backbone: o.Backbone = "small",
+    pretrained: o.Pretrained = False,
+    weights: o.Weights = None,
     tau: Annotated[float | None, typer.Option(help="Confidence of a pseudo-label.  [default: 0.95]")] = None,
     lam: Annotated[float | None, typer.Option(help="Weight of the diversity term.  [default: 0.4]")] = None,
     objective: Annotated[
@@ -53,17 +34,13 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
     ] = None,
-    norm: Annotated[
-        Norm | None, typer.Option(help="BatchNorm statistics at prediction.  [default: the method's, mostly mixed]")
-    ] = None,
+    norm: o.NormOption = None,
     running_weight: Annotated[float, typer.Option(help="Weight of the running statistics in `mixed`.")] = 0.8,
-    order: Annotated[Order, typer.Option(help="Which comes first.")] = Order.adapt_then_predict,
-    warmup: Annotated[int, typer.Option(help="Steps on the source before the stream.")] = 300,
-    lr: Annotated[float, typer.Option(help="Learning rate of new layers.")] = 8e-4,
-    backbone_lr_scale: Annotated[
-        float | None, typer.Option(help="Times that for the backbone.  [default: 0.01 pretrained, 1 random]")
-    ] = None,
-    weight_decay: Annotated[float, typer.Option(help="Pull of all weights towards zero.")] = 5e-4,
+    order: o.OrderOption = o.Order.adapt_then_predict,
+    warmup: o.Warmup = 300,
+    lr: o.Lr = 8e-4,
+    backbone_lr_scale: o.BackboneLrScale = None,
+    weight_decay: o.WeightDecay = 5e-4,
     burn: Annotated[
         bool, typer.Option("--burn/--no-burn", help="Refuse methods that keep target data, or allow them.")
     ] = True,
@@ -74,7 +51,7 @@ def run(
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Result folder.  [default: runs/, named after the settings]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result's folder and nothing else.")] = False,
+    quiet: o.Quiet = False,
 ) -> None:
     """Adapt to a benchmark's stream query by query, predict, erase; write numbers, curve, report and model."""
     # Threads inside an operation that wait by spinning can stall each other on a shared machine; read when torch loads.
@@ -85,27 +62,27 @@ def run(
     from crodobo.methods import get_method
     from crodobo.run import run as run_benchmark
 
-    options: dict[str, Any] = {
-        "learners": learners,
-        "seed": seed,
-        "backbone": backbone,
-        "pretrained": pretrained,
-        "weights": weights,
-        "tau": tau,
-        "lam": lam,
-        "objective": objective,
-        "norm": norm.value if norm else None,
-        "burn": burn,
-        "running_weight": running_weight,
-        "order": order.value,
-        "warmup": warmup,
-        "lr": lr,
-        "backbone_lr_scale": backbone_lr_scale,
-        "weight_decay": weight_decay,
-        "parallel": parallel,
-        "threads": threads,
-    }
-    given = {name: value for name, value in options.items() if value is not None} | parse_settings(option or [])
+    given = o.given(
+        learners=learners,
+        seed=seed,
+        backbone=backbone,
+        pretrained=pretrained,
+        weights=weights,
+        tau=tau,
+        lam=lam,
+        objective=objective,
+        norm=norm,
+        burn=burn,
+        running_weight=running_weight,
+        order=order,
+        warmup=warmup,
+        lr=lr,
+        backbone_lr_scale=backbone_lr_scale,
+        weight_decay=weight_decay,
+        parallel=parallel,
+        threads=threads,
+    )
+    given |= o.parse_settings(option or [])
     settings = RunSettings.of(
         benchmark=benchmark,
         method=method,
@@ -149,15 +126,3 @@ def run_name(settings: "RunSettings") -> str:
                 text = value.stem if isinstance(value, Path) else "" if value is True else str(value).translate(awkward)
                 name += f"-{field.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
     return name
-
-
-def parse_settings(pairs: list[str]) -> dict[str, str]:
-    """Settings as they are given on the command line.
-
-    >>> parse_settings(["gamma=2", "weight=0.5"])
-    {'gamma': '2', 'weight': '0.5'}
-    """
-    for pair in pairs:
-        if "=" not in pair:
-            raise BadSettings(f"--set {pair} has no value; write --set NAME=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)

@@ -27,4 +27,5 @@ def focal(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     tensor(0.0018)
     """
     losses = F.cross_entropy(logits, labels, reduction="none")
-    return ((1 - torch.exp(-losses)).pow(gamma) * losses).mean()
+    missed = (-torch.expm1(-losses)).clamp_min(torch.finfo(losses.dtype).tiny)  # 1 − p, kept from 0 for its gradient
+    return (missed.pow(gamma) * losses).mean()

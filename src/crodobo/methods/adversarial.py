@@ -1,8 +1,9 @@
 """What the adversarial baselines share: a part of its own for each learner, and a reversal that sets in slowly."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from crodobo.config import MethodSettings, NonNegative
@@ -12,13 +13,18 @@ from crodobo.methods.alignment import Alignment, AlignmentSettings
 
 
 class AdversarialSettings(AlignmentSettings):
-    """How strong the reversed gradient becomes."""
+    """How strong the reversed gradient becomes, and a momentum that a game of two can bear."""
 
     ceiling: NonNegative = 1.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
 
 class Adversarial(Alignment):
-    """A learner and its adversary in one step: the gradient is turned round where it enters the features."""
+    """A learner and its adversary in one step: the gradient is turned round where it enters the features.
+
+    Momentum keeps both going where the other has been, and they circle each other: with Adam's usual 0.9 these methods
+    fall below going on with the source alone; see docs/compare.md.
+    """
 
     Settings: ClassVar[type[MethodSettings]] = AdversarialSettings
     settings: AdversarialSettings
@@ -29,6 +35,7 @@ class Adversarial(Alignment):
 
     def prepare(self, learner: Learner) -> None:
         learner.attach("adversary", lambda: self.make_adversary(learner.network.width, len(self.source.classes)))
+        learner.set_momentum(self.settings.momentum)
 
     def reverse(self, features: Tensor) -> Tensor:
         """The features with their gradient reversed, by as much as the schedule has come to."""

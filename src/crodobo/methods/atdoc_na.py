@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import MethodSettings, NonNegative, Positive
+from crodobo.errors import BadSource
 from crodobo.learner import Learner
 from crodobo.methods.offline import Offline, describe_all
 from crodobo.prediction import Adaptation
@@ -62,6 +63,8 @@ class ATDOCNA(Offline):
     banks: list[Bank] | None = None
 
     def survey(self, images: Tensor) -> None:
+        if len(images) < 2:
+            raise BadSource("atdoc-na labels a sample by its neighbours, and a target of one has none")
         if self.banks is None:
             described = self.engine.map(lambda learner: describe_all(learner, images), self.learners)
             self.banks = [Bank(F.normalize(each.features, dim=1), each.probabilities) for each in described]

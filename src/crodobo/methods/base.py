@@ -47,6 +47,8 @@ class Method(ABC):
     learns: ClassVar[bool] = True  # whether queries change the weights
     Settings: ClassVar[type[MethodSettings]] = MethodSettings
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def __init__(
         self,
         source: Source,
@@ -72,6 +74,7 @@ class Method(ABC):
             self.learners = make_learners(source, self.settings.learners, self.settings.seed, self.settings)
             warm_up(self.learners, self.engine, source, self.augment)
         self.steps = 0
+        self.largest = 0  # samples of the largest query so far
         self._expected: int | None = None
         Sequence(self.engine.threads).map(self.prepare, self.learners)
 
@@ -110,6 +113,10 @@ class Method(ABC):
         """
         query.check(self.source.shape)
         images = query.pixels()
+        largest = max(self.largest, len(images))
+        for learner in self.learners:
+            # Adam would take a step of full length on a handful of samples, however noisy their gradient.
+            learner.share = len(images) / largest
         try:
             if self.settings.order == "adapt-then-predict":
                 adaptation = self.adapt(query, images)
@@ -121,7 +128,7 @@ class Method(ABC):
             for learner in self.learners:
                 learner.forget()
             raise
-        self.steps += 1
+        self.steps, self.largest = self.steps + 1, largest
         return prediction
 
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
@@ -133,7 +140,8 @@ class Method(ABC):
 
     def state(self) -> dict[str, Tensor]:
         """All that is needed to go on from here, as tensors by name. Holds no target sample, unless `keeps_target`."""
-        state = {"generator": self.generator.get_state(), "steps": torch.tensor(self.steps)}
+        state = {"generator": self.generator.get_state()}
+        state |= {"steps": torch.tensor(self.steps), "largest": torch.tensor(self.largest)}
         for number, learner in enumerate(self.learners):
             state |= {f"learners.{number}.{name}": value for name, value in learner.state().items()}
         return state
@@ -141,7 +149,7 @@ class Method(ABC):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Go on from what `state` gave."""
         self.generator.set_state(state["generator"])
-        self.steps = int(state["steps"])
+        self.steps, self.largest = int(state["steps"]), int(state["largest"])
         for number, learner in enumerate(self.learners):
             prefix = f"learners.{number}."
             learner.load_state(

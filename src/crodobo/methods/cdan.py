@@ -37,6 +37,8 @@ class CDAN(Adversarial):
         Weight w of the discriminator's loss.
     ceiling
         What the reversal's coefficient rises to.
+    momentum
+        Adam's β₁ on the stream, for the learner and its adversary.
     entropy_weights
         Let sure samples count more.
 

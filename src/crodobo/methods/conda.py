@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crodobo.config import MethodSettings, NonNegative, Positive
+from crodobo.errors import BadSettings
 from crodobo.learner import Learner
 from crodobo.losses import diversity, entropy, mixup
 from crodobo.methods.base import Method
@@ -60,7 +61,10 @@ class ConDA(Method):
     def prepare(self, learner: Learner) -> None:
         learner.network.classifier.requires_grad_(False)
         classes = len(self.source.classes)
-        learner.attach("buffer", lambda: Buffer(classes, -(-self.settings.buffer // classes), self.source.shape))
+        places = self.settings.buffer // classes
+        if not places:
+            raise BadSettings(f"a buffer of {self.settings.buffer} has no place for each of {classes} classes")
+        learner.attach("buffer", lambda: Buffer(classes, places, self.source.shape))
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         weak = query.own(self.augment.weak(images, self.generator))

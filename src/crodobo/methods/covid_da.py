@@ -1,8 +1,9 @@
 """COVID-DA*: domain-adversarial features, several classifiers, focal loss."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from crodobo.config import MethodSettings, NonNegative, Positive
@@ -21,6 +22,7 @@ class COVIDDASettings(MethodSettings):
     gamma: NonNegative = 2.0
     adversarial_weight: NonNegative = 1.0
     agreement_weight: NonNegative = 1.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
 
 class COVIDDA(Offline):
@@ -46,6 +48,8 @@ class COVIDDA(Offline):
         Focusing parameter of the focal loss.
     adversarial_weight, agreement_weight
         Weights of the discriminator's loss and of the classifiers' disagreement.
+    momentum
+        Adam's β₁, for the learner and its adversary.
 
     Examples
     --------
@@ -68,6 +72,7 @@ class COVIDDA(Offline):
             "classifiers",
             lambda: nn.ModuleList(nn.Linear(features, classes) for _ in range(self.settings.classifiers - 1)),
         )
+        learner.set_momentum(self.settings.momentum)
 
     def revisit(self, query: Query, images: Tensor, indices: Tensor) -> Adaptation:
         weak = query.own(self.augment.weak(images, self.generator))

@@ -102,7 +102,7 @@ class CroDoBo(Method):
         guesses = average_of_peers([look.guess for look in looks])
 
         def update(learner: Learner, objective: Objective, look: Look, peer: Tensor, guess: Tensor) -> bool:
-            if objective.mixes and second is not None:
+            if objective.mixes and second is not None and look.source is not None:
                 learner.accumulate(mixed_loss(learner, look.source, (weak, second), guess, query.own))
             if objective.sees_strong:
                 learner.accumulate(objective.strong(learner.forward(strong), peer, self.weights))

@@ -27,6 +27,8 @@ class DANN(Adversarial):
         Weight w of the discriminator's loss.
     ceiling
         What the reversal's coefficient rises to.
+    momentum
+        Adam's β₁ on the stream, for the learner and its adversary.
 
     Examples
     --------

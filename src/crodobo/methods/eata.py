@@ -101,7 +101,7 @@ class EATA(TENT):
         kept = (entropy.detach() < sure_below) & (memory.similarity(probabilities) < bound)
         if not kept.any():
             learner.forget()
-            return 0.0, True
+            return 0.0, bool(entropy.isfinite().all())
         weights = torch.exp(sure_below - entropy.detach()[kept])
         updated = learner.update(
             (weights * entropy[kept]).mean() + self.settings.fisher * memory.distance(learner.learned)

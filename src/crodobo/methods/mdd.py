@@ -37,6 +37,8 @@ class MDD(Adversarial):
         Weight w of the disparity.
     ceiling
         What the reversal's coefficient rises to.
+    momentum
+        Adam's β₁ on the stream, for the learner and its adversary.
     gamma
         The margin factor γ.
 

@@ -81,14 +81,14 @@ class SAR(TENT):
         sure = entropy.detach() < sure_below
         if not sure.any():
             learner.forget()
-            return 0.0, True
+            return 0.0, bool(entropy.isfinite().all())
         learner.accumulate(entropy[sure].mean())
         with uphill(learner.learned, self.settings.rho):
             entropy = entropies(learner.forward(images))[sure]
             still_sure = entropy.detach() < sure_below
             if not still_sure.any():
                 learner.forget()
-                return 0.0, True
+                return 0.0, bool(entropy.isfinite().all())
             loss = entropy[still_sure].mean()
             learner.accumulate(loss)
         updated = learner.update()

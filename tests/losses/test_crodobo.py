@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from crodobo.losses import co_supervision, diversity, entropy
+from crodobo.losses import co_supervision, diversity, entropies, entropy
 
 shapes = st.tuples(st.integers(1, 6), st.integers(2, 5))
 batches = shapes.flatmap(lambda shape: hnp.arrays(np.float64, shape, elements=st.floats(-20, 20)))
@@ -88,6 +88,13 @@ def test_a_peer_just_below_the_threshold_does_not_count() -> None:
 def test_entropy_agrees_with_a_second_formulation(batch: np.ndarray) -> None:
     expected = -plogp(softmax(batch)).sum(axis=1).mean()
     assert float(entropy(torch.from_numpy(batch))) == pytest.approx(expected, abs=1e-9)
+
+
+@given(batch=batches)
+def test_the_entropy_of_each_sample_agrees_with_a_second_formulation(batch: np.ndarray) -> None:
+    each = entropies(torch.from_numpy(batch))
+    np.testing.assert_allclose(each.numpy(), -plogp(softmax(batch)).sum(axis=1), atol=1e-9)
+    assert float(each.mean()) == float(entropy(torch.from_numpy(batch)))
 
 
 @given(batch=batches)

@@ -1,0 +1,105 @@
+"""`crodobo compare`: methods against each other under one protocol."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crodobo.cli import options as o
+from crodobo.errors import BadSettings
+
+
+def compare(
+    benchmark: o.BenchmarkOption = "glyphs",
+    methods: Annotated[
+        str, typer.Option(help="all, paper (the paper's six, Source-Only and CroDoBo), or names with commas.")
+    ] = "all",
+    seeds: o.Seeds = "0,1,2",
+    jobs: o.Jobs = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Also run the offline protocol where the paper reports it. Takes long.")
+    ] = False,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the offline protocol.")] = 10,
+    query_size: o.QuerySize = 64,
+    queries: o.Queries = None,
+    image_size: o.ImageSize = None,
+    stream: o.Stream = "random",
+    backbone: o.Backbone = "small",
+    pretrained: o.Pretrained = False,
+    weights: o.Weights = None,
+    norm: o.NormOption = None,
+    order: o.OrderOption = o.Order.adapt_then_predict,
+    warmup: o.Warmup = 300,
+    lr: o.Lr = 8e-4,
+    backbone_lr_scale: o.BackboneLrScale = None,
+    weight_decay: o.WeightDecay = 5e-4,
+    out: Annotated[
+        Path | None, typer.Option(help="Result folder.  [default: runs/compare-…, named after the settings]")
+    ] = None,
+    fresh: o.Fresh = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Run methods from the same warm starts over the same streams; write the paper's main table, figure and a report.
+
+    Finished runs are kept: the same command goes on where it was stopped, and more methods or seeds are added to what
+    is there.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+    from crodobo.cli.comparison import carry_out_and_show, default_folder
+    from crodobo.comparison import Entry, Plan
+
+    chosen, left_out = choose_methods(methods, offline)
+    options = o.given(
+        backbone=backbone,
+        pretrained=pretrained,
+        weights=weights,
+        norm=norm,
+        order=order,
+        warmup=warmup,
+        lr=lr,
+        backbone_lr_scale=backbone_lr_scale,
+        weight_decay=weight_decay,
+    )
+    run = o.given(query_size=query_size, queries=queries, image_size=image_size, stream=stream)
+    plan = Plan(
+        folder=out or default_folder(f"compare-{benchmark}", options, run),
+        benchmark=benchmark,
+        entries=tuple(Entry(name, name, name) for name in chosen),
+        seeds=o.parse_seeds(seeds),
+        options=options,
+        run=run,
+        offline=offline,
+        epochs=epochs,
+    )
+    notes = []
+    if left_out:
+        notes.append(f"left out: {', '.join(left_out)} have no online form; --offline runs them")
+    carry_out_and_show(plan, None, jobs, fresh, quiet, notes)
+
+
+def choose_methods(text: str, offline: bool) -> tuple[list[str], list[str]]:
+    """The methods that are asked for, and those left out because they would need the offline protocol.
+
+    >>> choose_methods("dan,shot", offline=True)
+    (['dan', 'shot'], [])
+    >>> choose_methods("shot", offline=False)
+    Traceback (most recent call last):
+    ...
+    crodobo.errors.BadSettings: shot has no online form; add --offline
+    """
+    from crodobo.methods import CRODOBO, PAPER, REGISTRY, get_method
+
+    groups: dict[str, list[str]] = {
+        "all": list(REGISTRY),
+        "paper": [method.name for method in (*PAPER, *CRODOBO) if method.name not in ("cdan-e", "single", "continual")],
+    }
+    names = groups.get(text) or [name.strip() for name in text.split(",")]
+    offline_only = [name for name in names if "online" not in get_method(name).protocols]
+    if offline or not offline_only:
+        return names, []
+    if text not in groups:
+        have = "have" if len(offline_only) > 1 else "has"
+        raise BadSettings(f"{', '.join(offline_only)} {have} no online form; add --offline")
+    return [name for name in names if name not in offline_only], offline_only

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check accuracy bench docs clean
+.PHONY: run test check accuracy comparison bench docs clean
 
 run: $(READY)  ## watch a model adapt from printed digits to handwriting (ARGS="--learners 4" for more)
 	$(BIN)/crodobo run $(ARGS)
@@ -19,6 +19,10 @@ check: $(READY)  ## lint, format and types
 
 accuracy: $(READY)  ## the accuracy bars in full (about 10 minutes on two cores)
 	$(BIN)/python benchmarks/accuracy.py $(ARGS)
+
+comparison: $(READY)  ## all methods on glyphs and the bars of that comparison (about 15 minutes on two cores)
+	$(BIN)/crodobo compare --benchmark glyphs --methods all --seeds 0,1,2 $(ARGS)
+	$(BIN)/python benchmarks/comparison.py
 
 bench: $(READY)  ## speed and memory
 	$(BIN)/crodobo bench $(ARGS)

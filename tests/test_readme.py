@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 # The commands are run as written, with these added where they would take minutes.
+TINY = ["--queries", "1", "--query-size", "16", "--warmup", "1", "--seeds", "0"]
 SHORTER = {
+    "compare": [*TINY, "--methods", "source-only,tent"],
+    "study": TINY,
     "run": ["--queries", "2", "--warmup", "2"],
     "bench": ["--case", "glyphs", "--rounds", "1", "--queries", "10"],
 }

@@ -12,9 +12,12 @@ from torch import Tensor
 
 from crodobo.config import RunSettings
 from crodobo.data import Benchmark
+from crodobo.methods import get_method
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 
 LIBRARIES = ("crodobo", "torch", "torchvision", "timm", "numpy", "pillow", "matplotlib", "mlxtend")
+BURNED = "every query was overwritten after its prediction"
+KEPT = "queries were overwritten after their prediction, but the method kept target data of its own: burning was off"
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Outcome:
             "one_pass_accuracy": "the final model on the same samples once more, without adapting",
             "per_class_accuracy": "one-pass",
             "seconds_per_query": "median",
-            "burned": "every query was overwritten after its prediction",
+            "burned": KEPT if get_method(self.settings.method).keeps_target else BURNED,
         }
 
 

@@ -45,24 +45,14 @@ def compare(
     Finished runs are kept: the same command goes on where it was stopped, and more methods or seeds are added to what
     is there.
     """
+    arguments = dict(locals())
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.cli.comparison import carry_out_and_show, default_folder
     from crodobo.comparison import Entry, Plan
 
     chosen, left_out = choose_methods(methods, offline)
-    options = o.given(
-        backbone=backbone,
-        pretrained=pretrained,
-        weights=weights,
-        norm=norm,
-        order=order,
-        warmup=warmup,
-        lr=lr,
-        backbone_lr_scale=backbone_lr_scale,
-        weight_decay=weight_decay,
-    )
-    run = o.given(query_size=query_size, queries=queries, image_size=image_size, stream=stream)
+    options, run = o.shared_by_runs(arguments)
     plan = Plan(
         folder=out or default_folder(f"compare-{benchmark}", options, run),
         benchmark=benchmark,

@@ -47,7 +47,7 @@ BackboneLrScale = Annotated[
 ]
 WeightDecay = Annotated[float, typer.Option(help="Pull of all weights towards zero.")]
 Seeds = Annotated[str, typer.Option(help="Seeds, with commas between them.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes at a time, one thread each.  [default: the cores]")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes at a time.  [default: the cores]")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of keeping finished runs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result's folder and nothing else.")]
 
@@ -84,3 +84,17 @@ def given(**options: Any) -> dict[str, Any]:
     """
     known = {name: value for name, value in options.items() if value is not None}
     return {name: value.value if isinstance(value, enum.Enum) else value for name, value in known.items()}
+
+
+LEARNING = ("backbone", "pretrained", "weights", "norm", "order", "warmup", "lr", "backbone_lr_scale", "weight_decay")
+STREAMING = ("query_size", "queries", "image_size", "stream")
+
+
+def shared_by_runs(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of a command's arguments, the method's settings and the stream's that all of its runs share.
+
+    >>> shared_by_runs(dict.fromkeys(LEARNING + STREAMING) | {"lr": 0.1, "queries": 5, "seeds": "0"})
+    ({'lr': 0.1}, {'queries': 5})
+    """
+    learning, streaming = ({name: arguments[name] for name in names} for names in (LEARNING, STREAMING))
+    return given(**learning), given(**streaming)

@@ -168,7 +168,8 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         table.add_row("pseudo-labels kept", percent(result["kept"]))
     if result["agreement"] is not None:
         table.add_row("learners agree", percent(result["agreement"]))
-    table.add_row("samples", f"{result['samples']} in {result['queries']} queries, each erased after its prediction")
+    table.add_row("samples", f"{result['samples']} in {result['queries']} queries")
+    table.add_row("erasure", result["protocol"]["burned"])
     table.add_row("time per query", f"{result['seconds_per_query']:.2f} s")
     table.add_row("peak memory", f"{result['peak_rss_mb']:.0f} MB")
     for name, count in (

@@ -36,6 +36,7 @@ def study(
     quiet: o.Quiet = False,
 ) -> None:
     """Run one of the paper's ablations or sensitivity studies on a benchmark; write its table, figure and a report."""
+    arguments = dict(locals())
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.cli.comparison import carry_out_and_show, default_folder, list_studies
@@ -48,18 +49,7 @@ def study(
     if name is None:
         raise BadSettings(f"name a study: {', '.join(STUDIES)}; crodobo study --list says what each shows")
     chosen = get_study(name)
-    options = o.given(
-        backbone=backbone,
-        pretrained=pretrained,
-        weights=weights,
-        norm=norm,
-        order=order,
-        warmup=warmup,
-        lr=lr,
-        backbone_lr_scale=backbone_lr_scale,
-        weight_decay=weight_decay,
-    )
-    run = o.given(query_size=query_size, queries=queries, image_size=image_size, stream=stream)
+    options, run = o.shared_by_runs(arguments)
     plan = Plan(
         folder=out or default_folder(f"study-{name}-{benchmark}", options, run),
         benchmark=benchmark,

@@ -98,9 +98,11 @@ class Plan:
         keys = [entry.key for entry in self.entries]
         if not keys or len(set(keys)) < len(keys):
             raise BadSettings("there is nothing to compare, or a method is named twice; check --methods")
+        for entry in self.entries:
+            self.settings(entry, self.seeds[0])  # what is wrong with the settings is said before anything begins
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
-        """Everything that decides a run. Each process has one thread, so that times compare."""
+        """Everything that decides a run. Each learner has one thread, so that times compare."""
         kind = get_method(entry.method)
         options = self.options | entry.options | {"seed": seed, "threads": 1, "burn": not kind.keeps_target}
         return RunSettings.of(

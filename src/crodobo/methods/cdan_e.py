@@ -15,7 +15,8 @@ class CDANESettings(CDANSettings):
 class CDANE(CDAN):
     """CDAN in which samples that are predicted with certainty count up to twice as much.
 
-        ℓ = ℓ_s + w · BCE(D(GRL(f ⊗ p))),  each sample weighted by 1 + e^(−H(p)), as a share of its domain
+        ℓ = ℓ_s + w · BCE(D(GRL(f ⊗ p)))
+        each sample weighted by 1 + e^(−H(p)), as a share of its domain
 
     **Keeps.** Nothing of a query; each learner has a discriminator of its own.
 

@@ -26,7 +26,8 @@ class ConDASettings(MethodSettings):
 class ConDA(Method):
     """Continual adaptation with a buffer: the surest samples of each class are kept and mixed with the next queries.
 
-        ℓ = mean H(p) − H(mean p) + w · CE(μ ŷ_t + (1 − μ) ŷ_buffer, p(μ x_t + (1 − μ) x_buffer))
+        ℓ = mean H(p) − H(mean p) + w · CE(ŷ, p(x))
+        x = μ x_t + (1 − μ) x_buffer,  ŷ = μ ŷ_t + (1 − μ) ŷ_buffer
 
     The classifier is frozen and the source is not at hand. There is no public code; this follows the description.
 

@@ -29,8 +29,10 @@ class CoTTASettings(MethodSettings):
 class CoTTA(Method):
     """Continual test-time adaptation with a teacher, the moving average of its student.
 
-        ℓ = −mean Σ_c q_c log p_c,  q the teacher's prediction, the mean over 32 views where the source is unsure
-        teacher ← 0.999 · teacher + 0.001 · student;  each weight of the student goes back to the source's with 1 %
+        ℓ = −mean Σ_c q_c log p_c
+        q        the teacher's prediction, the mean over 32 views where the source is unsure
+        teacher ← 0.999 · teacher + 0.001 · student
+        student: each weight goes back to the source's with a chance of 1 %
 
     The teacher predicts. On a stream of some dozen queries it hardly moves, and is close to `bn-statistics`.
 

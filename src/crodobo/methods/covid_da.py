@@ -28,7 +28,8 @@ class COVIDDASettings(MethodSettings):
 class COVIDDA(Offline):
     """Domain-adversarial alignment for rare classes: focal loss, and classifiers that have to agree on the target.
 
-        ℓ = mean_m focal(h_m(f_s), y_s) + BCE(D(GRL(f))) + mean_m ‖p_m(f_t) − p̄(f_t)‖₁,  p̄ the classifiers' mean
+        ℓ = mean_m focal(h_m(f_s), y_s) + BCE(D(GRL(f))) + mean_m ‖p_m(f_t) − p̄(f_t)‖₁
+        p̄ the classifiers' mean
 
     The original also learns from some labelled target images and has no public code; the comparison's version, marked
     by the star, goes without. This is our reading of its description: adversarial, several classifiers, focal loss.

@@ -10,7 +10,8 @@ from crodobo.methods.alignment import Alignment
 class DAN(Alignment):
     """Deep adaptation network: the maximum mean discrepancy between the features of the source batch and the query.
 
-        ℓ = ℓ_s + w · MMD(f_s, f_t),  five Gaussian kernels, σ² = 2^k · mean‖Δ‖², k = −3 … 1
+        ℓ = ℓ_s + w · MMD(f_s, f_t)
+        five Gaussian kernels, σ² = 2^k · mean‖Δ‖², k = −3 … 1
 
     **Keeps.** Nothing of a query.
 

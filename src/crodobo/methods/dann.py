@@ -10,7 +10,8 @@ from crodobo.methods.adversarial import Adversarial, discriminator
 class DANN(Adversarial):
     """Domain-adversarial network: a discriminator learns source from target, the features learn to fool it.
 
-        ℓ = ℓ_s + w · BCE(D(GRL(f))),  GRL coefficient 2 / (1 + e^(−10·progress)) − 1,  D: 1024-1024-1
+        ℓ = ℓ_s + w · BCE(D(GRL(f)))
+        GRL's coefficient: 2 / (1 + e^(−10·progress)) − 1;  D: 1024-1024-1
 
     Progress is the share of the stream that has gone by where its length is known, and of the first 100 queries where
     it is not.

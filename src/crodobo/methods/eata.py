@@ -29,7 +29,8 @@ class EATA(TENT):
     """Efficient anti-forgetting test-time adaptation: leave out what is unsure or repeats itself, and do not forget.
 
         ℓ = mean over kept samples of e^(E0 − H) · H(p_t)  +  β Σ_i F_i (θ_i − θ_i^source)²
-        kept: H < E0 = 0.4 ln C and |cos(p, p̄)| < ε,  p̄ the moving mean of kept predictions
+        kept: H < E0 = 0.4 ln C and |cos(p, p̄)| < ε
+        p̄    the moving mean of kept predictions
 
     The Fisher information F is taken on source samples with the model's own predictions as labels. The similarity bound
     ε is 0.4 for ten classes, and scales with 1/√C as the cosine of a sure prediction and an even mean does.

@@ -28,7 +28,8 @@ class SARSettings(TENTSettings):
 class SAR(TENT):
     """Sharpness-aware and reliable entropy minimisation.
 
-        ℓ = mean over samples with H < E0 = 0.4 ln C of H(p_t), at the weights θ + ρ g/‖g‖ with g the gradient at θ
+        ℓ = mean over samples with H < E0 = 0.4 ln C of H(p_t)
+        at the weights θ + ρ g/‖g‖ with g the gradient at θ
 
     Samples that are unsure at the moved weights are left out too. Where the moving mean of the loss falls under 0.2,
     the model is taken for collapsed and put back to where it started. On an easy stream, where predictions are

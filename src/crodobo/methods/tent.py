@@ -25,7 +25,8 @@ class TENTSettings(MethodSettings):
 class TENT(Method):
     """Test-time entropy minimisation: few weights, no source, the query as it is.
 
-        ℓ = mean H(p_t),  over the scales and shifts of the normalisation layers, with the query's statistics
+        ℓ = mean H(p_t)
+        over the scales and shifts of the normalisation layers, with the query's statistics
 
     **Keeps.** Nothing of a query.
 

@@ -98,11 +98,11 @@ def cost_table(results: Results) -> Table:
             cells.append(_plain(runs, "seconds", 0, offline=True))
         rows.append(_row(runs, cells))
     notes = [
-        "Medians of a query's time (adapting, predicting, erasing), one thread in each process, several processes at "
-        "a time: compare them with each other, not with other machines. Memory is the process's peak, the libraries "
-        "and the benchmark included."
+        "Medians of a query's time (adapting, predicting, erasing), one thread a learner, several processes at a time: "
+        "compare them with each other, not with other machines. Memory is the process's peak, the libraries and the "
+        "benchmark included."
     ]
-    return Table("Time and memory", "method", columns if has_offline else columns[:2], rows, notes)
+    return Table("Of one process", "method", columns if has_offline else columns[:2], rows, notes)
 
 
 def _cell(runs: Runs, key: str, offline: bool = False) -> Cell:

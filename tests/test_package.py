@@ -16,7 +16,8 @@ def test_the_wheel_builds_and_holds_what_the_package_needs(tmp_path: Path) -> No
     (wheel,) = tmp_path.glob("crodobo-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {str(path.relative_to(PACKAGE.parent)) for path in PACKAGE.rglob("*.py")}
-    assert wanted | {"crodobo/py.typed", "crodobo/report/templates/page.html"} <= names
+    templates = {f"crodobo/report/templates/{name}.html" for name in ("base", "page", "comparison")}
+    assert wanted | templates | {"crodobo/py.typed", "crodobo/paper.toml"} <= names
 
 
 def test_the_command_line_starts_without_torch() -> None:

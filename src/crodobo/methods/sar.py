@@ -33,7 +33,7 @@ class SAR(TENT):
 
     Samples that are unsure at the moved weights are left out too. Where the moving mean of the loss falls under 0.2,
     the model is taken for collapsed and put back to where it started. On an easy stream, where predictions are
-    rightly sure, that happens without need.
+    rightly sure, that can happen without need.
 
     **Keeps.** Nothing of a query but one moving mean of the loss, a single number over all queries.
 

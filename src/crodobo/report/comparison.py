@@ -119,7 +119,7 @@ def _class_cell(runs: Runs, name: str) -> Cell:
         value: float | None = result["per_class_accuracy"][name]
         return None if value is None else 100 * value
 
-    return Cell(mean_and_deviation(runs.values(read) or runs.values(read, offline=True))[0])
+    return Cell(*mean_and_deviation(runs.values(read) or runs.values(read, offline=True)))
 
 
 def _mean_and_variance(cells: list[Cell]) -> list[Cell]:

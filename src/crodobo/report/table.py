@@ -2,7 +2,7 @@
 
 import csv
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rich.table import Table as RichTable
@@ -80,6 +80,11 @@ class Table:
             return False
         return row.cells[number].value == (max(known) if best == "highest" else min(known))
 
+    def text(self, row: Row, number: int, plus_minus: str = " ± ") -> str:
+        """A cell for people; a detail's deviation is for files alone, or tables would grow too wide."""
+        cell = row.cells[number]
+        return replace(cell, deviation=None).text() if self.columns[number].detail else cell.text(plus_minus)
+
     def to_csv(self) -> str:
         """A row a line, deviations in columns of their own."""
         text = io.StringIO()
@@ -103,7 +108,8 @@ class Table:
         lines = [[self.head, *(column.title for column in self.columns)]]
         lines.append(["---", *["---:"] * len(self.columns)])
         for row in self.rows:
-            texts = [f"**{t}**" if self.is_best(row, n) else t for n, t in enumerate(cell.text() for cell in row.cells)]
+            texts = [self.text(row, n) for n in range(len(self.columns))]
+            texts = [f"**{text}**" if self.is_best(row, n) else text for n, text in enumerate(texts)]
             lines.append([row.label + row.mark, *texts])
         body = "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
         return "\n\n".join([f"**{self.caption}**", body, *self.notes]) + "\n"
@@ -121,7 +127,7 @@ class Table:
             r"    \midrule",
         ]
         for row in self.rows:
-            texts = [_latex(cell.text(r" $\pm$ "), escape=False) for cell in row.cells]
+            texts = [_latex(self.text(row, n, r" $\pm$ "), escape=False) for n in range(len(self.columns))]
             texts = [rf"\textbf{{{text}}}" if self.is_best(row, n) else text for n, text in enumerate(texts)]
             lines.append("    " + " & ".join([_latex(row.label + row.mark), *texts]) + r" \\")
         lines += [r"    \bottomrule", r"  \end{tabular}"]
@@ -136,7 +142,7 @@ class Table:
         for n in chosen:
             table.add_column(self.columns[n].title, justify="right", no_wrap=True)
         for row in self.rows:
-            texts = [row.cells[n].text() for n in chosen]
+            texts = [self.text(row, n) for n in chosen]
             bold = [f"[bold]{t}[/bold]" if self.is_best(row, n) else t for n, t in zip(chosen, texts, strict=True)]
             table.add_row(row.label + row.mark, *bold)
         table.caption = "\n".join(self.notes) or None

@@ -41,9 +41,7 @@ def check_equal(here: Learner, there: Learner) -> None:
         assert torch.equal(value, states[1][name]), name
 
 
-def test_what_is_loaded_is_what_was_stored_to_the_bit(
-    stored: tuple[Path, list[Learner]], benchmark: Benchmark
-) -> None:
+def test_what_is_loaded_is_what_was_stored_to_the_bit(stored: tuple[Path, list[Learner]], benchmark: Benchmark) -> None:
     path, learners = stored
     loaded, seconds = load_warm_start(path, benchmark, SETTINGS)
     assert len(loaded) == 2
@@ -118,9 +116,7 @@ def test_a_warm_start_of_other_settings_is_refused(
         load_warm_start(stored[0], benchmark, SETTINGS.model_copy(update=other))
 
 
-def test_a_warm_start_of_another_benchmark_is_refused(
-    stored: tuple[Path, list[Learner]], benchmark: Benchmark
-) -> None:
+def test_a_warm_start_of_another_benchmark_is_refused(stored: tuple[Path, list[Learner]], benchmark: Benchmark) -> None:
     with pytest.raises(BadCheckpoint, match="other settings"):
         load_warm_start(stored[0], benchmark.resized(8), SETTINGS)
 

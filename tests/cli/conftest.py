@@ -22,10 +22,14 @@ def crodobo() -> Crodobo:
 
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         out, errors = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["crodobo", *map(str, arguments)])
             patch.setenv("COLUMNS", "100")
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            with (
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(errors),
+                pytest.raises(SystemExit) as end,
+            ):
                 main()
         return int(end.value.code or 0), out.getvalue(), errors.getvalue()
 
@@ -48,6 +52,8 @@ def tiny() -> tuple[str, ...]:
 def comparison(crodobo: Crodobo, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three methods with two seeds, carried out; not to be changed: take a copy."""
     folder = tmp_path_factory.mktemp("comparison") / "compared"
-    status, _, errors = crodobo("compare", "--methods", "source-only,ent,crodobo", "--seeds", "0,1", *TINY, "--out", folder)
+    status, _, errors = crodobo(
+        "compare", "--methods", "source-only,ent,crodobo", "--seeds", "0,1", *TINY, "--out", folder
+    )
     assert (status, errors) == (0, "")
     return folder

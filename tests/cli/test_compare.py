@@ -1,6 +1,7 @@
 """`crodobo compare` as a person meets it: what it writes, what it keeps, and how it says what went wrong."""
 
 import csv
+import io
 import json
 import math
 import shutil
@@ -11,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+
+from crodobo.cli.comparison import LiveMonitor
+from crodobo.comparison import Entry, Plan
 
 Crodobo = Callable[..., tuple[int, str, str]]
 METHODS = ("source-only", "ent", "crodobo")
@@ -115,6 +120,8 @@ def test_the_same_command_again_runs_nothing(comparison: Path, tiny: tuple[str, 
     assert written(comparison) == before
     assert len(before) == 6
     assert (comparison / "table.csv").read_bytes() == table
+    assert "the classes are in the report; the terminal is too narrow for them" in out
+    assert out.endswith(f"{comparison}/report.html\n")
 
 
 def test_another_method_is_added_to_what_is_there(copy: Path, tiny: tuple[str, ...], crodobo: Crodobo) -> None:
@@ -343,7 +350,9 @@ def test_a_wrong_argument_gets_one_sentence_and_nothing_is_written(
     assert not out.exists()
 
 
-@pytest.mark.xfail(strict=True, reason="settings are checked for the first seed alone, backbone and weights in the processes")
+@pytest.mark.xfail(
+    strict=True, reason="settings are checked for the first seed alone, backbone and weights in the processes"
+)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -374,6 +383,23 @@ def test_all_leaves_out_what_has_no_online_form() -> None:
     assert choose_methods("paper", offline=False)[0] == [
         *("source-only", "dan", "coral", "dann", "ent", "mdd", "cdan", "crodobo")
     ]
+
+
+def test_a_terminal_sees_a_bar_for_each_run_and_what_failed() -> None:
+    plan = Plan(Path("nowhere"), "glyphs", (Entry("ent", "ent", "ent"),), (0,))
+    warm_up, run = plan.tasks
+    console = Console(force_terminal=True, width=100, file=io.StringIO())
+    live = LiveMonitor(console)
+    with live.bars:
+        live.begun(2, 1)
+        live.started(run)
+        live.progress(run, 3, 8, "online 12.5 %")
+        shown = [(task.description, task.completed, task.total) for task in live.bars.tasks]
+        assert shown == [("all runs", 1, 2), ("ent, seed 0", 3, 8)]
+        live.ended(run, "no room")
+        live.ended(warm_up, "never started")
+        assert [(task.description, task.completed) for task in live.bars.tasks] == [("all runs", 3)]
+    assert "ent, seed 0: FAILED, no room" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_numbers_of_the_table_are_numbers(comparison: Path) -> None:

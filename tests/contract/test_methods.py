@@ -56,18 +56,6 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Method]:
     return build
 
 
-def learner_counts(make: Callable[..., Method]) -> list[int]:
-    """The numbers of learners that a method takes, of one to three."""
-    counts = []
-    for count in (1, 2, 3):
-        try:
-            make(learners=count, warmup=0)
-        except BadSettings:
-            continue
-        counts.append(count)
-    return counts
-
-
 @pytest.mark.parametrize("size", [SIZE, 2, 1])
 def test_it_predicts_queries_of_any_size(make: Callable[..., Method], size: int) -> None:
     prediction = ask(make(), make_images(size))
@@ -93,50 +81,38 @@ def test_the_same_seed_gives_the_same_predictions_and_another_seed_others(make: 
 
 
 def test_sequence_and_parallel_give_the_same_bits(make: Callable[..., Method]) -> None:
-    for count in learner_counts(make):
-        methods = [make(learners=count, parallel=parallel) for parallel in (False, True)]
-        for n in range(3):
-            one, other = (ask(method, make_images(seed=n)).probabilities for method in methods)
-            assert torch.equal(one, other)
-        assert_same_state(methods[0].state(), methods[1].state())
+    try:
+        methods = [make(learners=3, parallel=parallel) for parallel in (False, True)]
+    except BadSettings:
+        return  # a method of one learner, which has nobody to run beside
+    for n in range(2):
+        one, other = (ask(method, make_images(seed=n)).probabilities for method in methods)
+        assert torch.equal(one, other)
+    assert_same_state(methods[0].state(), methods[1].state())
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda images: images.index_fill(0, torch.tensor([3]), float("nan")),
-        lambda images: images.index_fill(0, torch.tensor([3]), float("inf")),
-        lambda images: images * 2,
-        lambda images: images - 0.5,
-        lambda images: images[:, :, :8],
-        lambda images: images.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous(),
-        lambda images: images.expand(-1, 3, -1, -1).contiguous(),
-        lambda images: images[:0],
-        lambda images: images[0],
-        lambda images: (images * 255).to(torch.int32),
-    ],
-    ids=[
-        "nan",
-        "infinite",
-        "above one",
-        "negative",
-        "height",
-        "channels last",
-        "channels",
-        "empty",
-        "three axes",
-        "int32",
-    ],
-)
-def test_a_bad_query_is_refused_before_anything_changes(
-    make: Callable[..., Method], spoil: Callable[[Tensor], Tensor]
-) -> None:
+SPOILED: dict[str, Callable[[Tensor], Tensor]] = {
+    "nan": lambda images: images.index_fill(0, torch.tensor([3]), float("nan")),
+    "infinite": lambda images: images.index_fill(0, torch.tensor([3]), float("inf")),
+    "above one": lambda images: images * 2,
+    "negative": lambda images: images - 0.5,
+    "height": lambda images: images[:, :, :8],
+    "channels last": lambda images: images.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous(),
+    "channels": lambda images: images.expand(-1, 3, -1, -1).contiguous(),
+    "empty": lambda images: images[:0],
+    "three axes": lambda images: images[0],
+    "int32": lambda images: (images * 255).to(torch.int32),
+}
+
+
+def test_a_bad_query_is_refused_before_anything_changes(make: Callable[..., Method]) -> None:
     method = make()
     ask(method, make_images())
     before = snapshot(method)
-    with pytest.raises(BadQuery):
-        ask(method, spoil(make_images()))
-    assert_same_state(before, method.state())
+    for spoil in SPOILED.values():
+        with pytest.raises(BadQuery):
+            ask(method, spoil(make_images()))
+        assert_same_state(before, method.state())
     ask(method, make_images())  # and it goes on
 
 

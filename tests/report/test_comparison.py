@@ -16,9 +16,7 @@ from crodobo.report.table import Table
 Fabricate = Callable[..., Results]
 BENCHMARKS = ("visda-c", "covid-da", "camelyon17", "fashion")
 REPRINTED = {"erm", "group-dro", "irm", "fish"}  # domain generalisation, which the paper did not run itself
-OF_THE_PAPER = [
-    (name, benchmark) for name in STUDIES for benchmark in BENCHMARKS if paper.study_table(name, benchmark)
-]
+OF_THE_PAPER = [(name, benchmark) for name in STUDIES for benchmark in BENCHMARKS if paper.study_table(name, benchmark)]
 
 
 def entries(*names: str) -> list[Entry]:
@@ -97,7 +95,9 @@ def test_without_a_keeper_or_offline_runs_there_is_nothing_to_note(fabricate: Fa
 
 
 def test_costs_are_means_and_the_cheapest_is_the_best(fabricate: Fabricate) -> None:
-    results = fabricate(entries("ent", "crodobo", "conda"), {name: [50.0, 60.0] for name in ("ent", "crodobo", "conda")})
+    results = fabricate(
+        entries("ent", "crodobo", "conda"), {name: [50.0, 60.0] for name in ("ent", "crodobo", "conda")}
+    )
     for seed, seconds in enumerate((0.25, 0.75)):
         results.row("crodobo").online[seed]["seconds_per_query"] = seconds
         results.row("conda").online[seed]["seconds_per_query"] = 0.0
@@ -135,10 +135,8 @@ def test_a_sweep_has_mean_and_sample_variance_over_its_values(fabricate: Fabrica
 def test_a_sweep_leaves_out_what_failed(fabricate: Fabricate) -> None:
     study = STUDIES["lambda"]
     table = study_table(fabricate(study.entries, {"0.1": [50.0], "1.0": [60.0]}), study)
-    assert texts(table, "online") == {
-        **{"0.1": "50.0", "0.4": "–", "0.5": "–", "0.8": "–", "1.0": "60.0"},
-        **{"mean": "55.0", "variance": "50.00"},
-    }
+    shown = [table.text(table.rows[0], number) for number in range(7)]
+    assert shown == ["50.0", "–", "–", "–", "60.0", "55.0", "50.00"]
 
 
 def test_a_grid_has_a_row_a_method_and_sample_variance_over_its_columns(fabricate: Fabricate) -> None:
@@ -202,10 +200,9 @@ def test_the_main_table_has_the_paper_s_figures_beside_the_measured_ones(fabrica
 
 def test_the_headline_figures_are_there(fabricate: Fabricate) -> None:
     table = main_table(fabricate(entries("dan", "crodobo"), {"dan": [50.0], "crodobo": [60.0]}, benchmark="visda-c"))
-    assert texts(table, "crodobo") == {
-        **{"class_plane": "60.0", "class_bike": "–", "online": "60.0", "one_pass": "65.0"},
-        **{"paper_online": "79.4", "paper_one_pass": "84.0", "paper_offline": "–"},
-    }
+    measured = {"class_plane": "60.0", "class_bike": "–", "online": "60.0", "one_pass": "65.0"}
+    printed = {"paper_online": "79.4", "paper_one_pass": "84.0", "paper_offline": "–"}
+    assert texts(table, "crodobo") == measured | printed
     assert texts(table, "dan")["paper_offline"] == "57.8"
     assert "Table 1, ResNet-101" in table.notes[-1]
 

@@ -46,7 +46,7 @@ def carry_out_and_show(
     room = console.options.update(max_width=10_000)
     fits = Measurement.get(console, room, detailed).maximum <= console.width
     console.print(detailed if fits else table.to_terminal(detailed=False), highlight=False)
-    if not fits:
+    if not fits and any(column.detail for column in table.columns):
         console.print("the classes are in the report; the terminal is too narrow for them", highlight=False)
     if quiet:
         print(plan.folder)

@@ -214,7 +214,9 @@ def identity_of(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "checkpoint_every"} | {"options": options}
 
 
-def finished(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+def finished(
+    out: Path, identity: dict[str, Any], replace: str = "leave --resume out to replace it"
+) -> dict[str, Any] | None:
     """The result of a run with the same settings that has ended in this folder."""
     try:
         result: dict[str, Any] = json.loads((out / "result.json").read_text())
@@ -224,7 +226,7 @@ def finished(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     if ended != identity:
         raise BadCheckpoint(
             f"{out} holds a finished run with other settings ({differences(ended, identity)}); "
-            "choose another --out, or leave --resume out to replace it"
+            f"choose another --out, or {replace}"
         )
     return result
 

@@ -55,6 +55,8 @@ def load_warm_start(path: Path, benchmark: Benchmark, settings: MethodSettings) 
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise BadCheckpoint(f"{path} is not a warm start, or is damaged; delete it, and it is made again") from error
+    if header.get("made_of") is None:
+        raise BadCheckpoint(f"{path} is not a warm start, or is damaged; delete it, and it is made again")
     if header["made_of"] != made_of(benchmark, settings) or header["learners"] < settings.learners:
         raise BadCheckpoint(f"{path} is the warm start of other settings; delete it, and it is made again")
     learners = make_learners(benchmark.source, settings.learners, settings.seed, settings)
@@ -64,6 +66,15 @@ def load_warm_start(path: Path, benchmark: Benchmark, settings: MethodSettings) 
             {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         )
     return learners, header["seconds"]
+
+
+def stored_learners(path: Path) -> int:
+    """How many learners a file holds; none where there is no file, or one that cannot be read and is made again."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return int(json.loads((file.metadata() or {})["crodobo"])["learners"])
+    except (SafetensorError, OSError, KeyError, ValueError):
+        return 0
 
 
 def made_of(benchmark: Benchmark, settings: MethodSettings) -> dict[str, Any]:

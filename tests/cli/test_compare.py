@@ -147,7 +147,6 @@ def test_another_seed_is_added_to_what_is_there(copy: Path, tiny: tuple[str, ...
     assert table_of(copy)["ent"]["online_sd"] == as_cell(statistics.stdev(values))
 
 
-@pytest.mark.xfail(strict=True, reason="a warm start that is there counts as finished, however few learners it has")
 def test_a_method_with_more_learners_than_the_warm_start_is_added_too(
     tmp_path: Path, comparison: Path, tiny: tuple[str, ...], crodobo: Crodobo
 ) -> None:
@@ -171,7 +170,6 @@ def test_fresh_runs_everything_again(copy: Path, tiny: tuple[str, ...], crodobo:
     assert (copy / "warm-starts" / "seed0.safetensors").stat().st_mtime_ns > warm
 
 
-@pytest.mark.xfail(strict=True, reason="--fresh deletes the folder runs whole, whoever made it")
 def test_fresh_spares_runs_that_are_not_of_a_comparison(
     tmp_path: Path, tiny: tuple[str, ...], crodobo: Crodobo
 ) -> None:
@@ -194,7 +192,6 @@ def test_other_settings_in_the_same_folder_are_refused(
     assert (written(comparison), (comparison / "table.csv").read_bytes()) == (before, table)
 
 
-@pytest.mark.xfail(strict=True, reason="the sentence is that of crodobo run, which has --resume")
 def test_the_refusal_of_other_settings_names_options_that_there_are(
     comparison: Path, tiny: tuple[str, ...], crodobo: Crodobo
 ) -> None:
@@ -249,7 +246,6 @@ def test_a_method_that_fails_is_named_and_the_others_go_on(
     assert json.loads((folder / "comparison.json").read_text())["problems"].keys() == {"ent, seed 0"}
 
 
-@pytest.mark.xfail(strict=True, reason="work() names a log that is not there yet, and so fails itself")
 def test_why_a_method_failed_is_said_in_one_sentence(
     failed: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
@@ -350,9 +346,6 @@ def test_a_wrong_argument_gets_one_sentence_and_nothing_is_written(
     assert not out.exists()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="settings are checked for the first seed alone, backbone and weights in the processes"
-)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

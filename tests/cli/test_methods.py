@@ -103,7 +103,6 @@ def test_an_unknown_term_is_answered_with_those_that_there_are(tmp_path: Path, c
     assert errors.count("\n") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the qualitative figure wants 24 samples where no source was drawn")
 @pytest.mark.parametrize("method", ["no-adaptation", "continual"])
 def test_queries_may_be_short_without_a_source(method: str, tmp_path: Path, crodobo: Crodobo) -> None:
     status, _, _ = crodobo(*RUN, "--query-size", "8", "--method", method, "--out", tmp_path)

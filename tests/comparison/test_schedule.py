@@ -211,7 +211,6 @@ def test_ctrl_c_starts_nothing_more_and_raises(plan: Plan, processes: dict[str, 
     assert all(process.exitcode is not None for process in processes.values())
 
 
-@pytest.mark.xfail(strict=True, reason="every round of the loop sends SIGTERM again, and the second one kills")
 def test_a_running_task_is_asked_to_stop_once(plan: Plan, processes: dict[str, PretendedProcess]) -> None:
     log = Log()
     interrupt_after("crodobo, seed 0", processes, log)
@@ -221,7 +220,6 @@ def test_a_running_task_is_asked_to_stop_once(plan: Plan, processes: dict[str, P
     assert log.problems.get("crodobo, seed 0") is None, "to be stopped is not to fail"
 
 
-@pytest.mark.xfail(strict=True, reason="Interrupted is raised only where tasks wait that were never started")
 def test_ctrl_c_when_all_that_is_left_is_running_raises_too(
     tmp_path: Path, processes: dict[str, PretendedProcess]
 ) -> None:
@@ -260,7 +258,6 @@ def test_when_watching_fails_no_process_is_left(plan: Plan, processes: dict[str,
     assert all(process.exitcode is not None for process in processes.values())
 
 
-@pytest.mark.xfail(strict=True, reason="words that come between listening and looking who has ended are not heard")
 def test_last_words_are_heard_whenever_they_come(plan: Plan) -> None:
     running = []
     for task in plan.tasks[1:3]:

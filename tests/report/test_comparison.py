@@ -268,7 +268,6 @@ def test_a_sweep_has_the_paper_s_figures(name: str, fabricate: Fabricate) -> Non
         ("tau", "paper online", 77.5, 2.3),
         pytest.param(
             *("tau", "paper one-pass", 82.7, 2.0),
-            marks=pytest.mark.xfail(strict=True, reason="worked out anew, though paper.spread has what is printed"),
         ),
     ],
 )
@@ -287,7 +286,6 @@ def test_the_paper_s_mean_and_variance_of_a_sweep_are_those_that_it_prints(
         ("fashion", "crodobo", ["49.1", "48.9", "46.3", "46.5", "48.9"], "47.9", "1.99"),
         pytest.param(
             *("visda-c", "cdan", ["62.3", "61.0", "61.9", "61.6", "61.9"], "61.7", "0.21"),
-            marks=pytest.mark.xfail(strict=True, reason="worked out anew, though Figures.variance has what is printed"),
         ),
         ("visda-c", "crodobo", ["79.4", "78.6", "79.6", "79.2", "79.4"], "79.2", "0.15"),
     ],

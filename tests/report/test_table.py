@@ -82,7 +82,6 @@ def test_latex_escapes_what_it_must_and_has_the_same_best(table: Table) -> None:
     assert r"\end{tabular}" in lines
 
 
-@pytest.mark.xfail(strict=True, reason="only & % _ # are escaped, and the names of classes are the benchmark's")
 @pytest.mark.parametrize("sign", ["$", "{", "}", "\\", "~", "^"])
 def test_latex_escapes_every_sign_that_means_something_to_it(sign: str) -> None:
     latex = Table("", "method", [Column("x", f"a{sign}b")], [Row("row", [Cell(1.0)])]).to_latex()

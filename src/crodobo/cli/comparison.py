@@ -20,21 +20,23 @@ from crodobo.data import load_benchmark
 from crodobo.engine import available_cores
 from crodobo.errors import CrodoboError
 from crodobo.files import sole_user
+from crodobo.learner import make_learners
 from crodobo.report.comparison_page import write_comparison
-
-OURS = ("runs", "offline", "warm-starts")  # the folders that a comparison makes inside its own
 
 
 def carry_out_and_show(
     plan: Plan, study: Study | None, jobs: int | None, fresh: bool, quiet: bool, notes: list[str]
 ) -> None:
     """Run what is not done yet, write tables, figures and report, and print the main table."""
-    load_benchmark(plan.benchmark, plan.run.get("image_size"))  # made once, before many processes would make it
+    benchmark = load_benchmark(plan.benchmark, plan.run.get("image_size"))  # made once, before many processes would
+    make_learners(benchmark.source, 1, 0, plan.settings(plan.entries[0], plan.seeds[0]).options)  # is there a backbone?
     with sole_user(plan.folder):
         _refuse_strangers(plan.folder)
         if fresh:
-            for name in OURS:
-                shutil.rmtree(plan.folder / name, ignore_errors=True)
+            for task in plan.tasks:
+                if task.kind != "warm-up":
+                    shutil.rmtree(task.folder, ignore_errors=True)
+                task.warm_start.unlink(missing_ok=True)
         console = SteadyConsole(quiet=quiet)
         for note in notes:
             console.print(note, highlight=False, markup=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """What a comparison consists of: entries, each of them a method with settings, run for every seed."""
 
+import itertools
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -98,8 +99,8 @@ class Plan:
         keys = [entry.key for entry in self.entries]
         if not keys or len(set(keys)) < len(keys):
             raise BadSettings("there is nothing to compare, or a method is named twice; check --methods")
-        for entry in self.entries:
-            self.settings(entry, self.seeds[0])  # what is wrong with the settings is said before anything begins
+        for entry, seed in itertools.product(self.entries, self.seeds):
+            self.settings(entry, seed)  # what is wrong with the settings is said before anything begins
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
         """Everything that decides a run. Each learner has one thread, so that times compare."""

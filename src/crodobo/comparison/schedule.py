@@ -50,6 +50,7 @@ def carry_out(plan: Plan, jobs: int, monitor: Monitor) -> dict[str, str]:
     needed = {task.seed for task in waiting if task.kind != "warm-up"}
     waiting = [task for task in waiting if task.kind != "warm-up" or task.seed in needed]
     problems: dict[str, str] = {}
+    asked = stopped = False
     running: list[Running] = []
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["crodobo.comparison.work"])
@@ -69,24 +70,30 @@ def carry_out(plan: Plan, jobs: int, monitor: Monitor) -> dict[str, str]:
                     break
                 for ended in _listen(running, monitor.progress):
                     running.remove(ended)
+                    if asked and (ended.outcome is None or ended.outcome[0] == "stopped"):
+                        ended.line.close()
+                        stopped = True  # in order, or before it had begun; the same command goes on from there
+                        continue
                     if problem := _problem(ended):
                         problems[ended.task.title] = problem
                     monitor.ended(ended.task, problem)
-                if stop.requested:
+                if stop.requested and not asked:
+                    asked = True  # once: a second signal would end a process before its checkpoint
                     for each in running:
                         each.process.terminate()
         except BaseException:
             for each in running:
                 each.process.kill()
             raise
-    if stop.requested and waiting:
+    if stop.requested and (waiting or stopped):
         raise Interrupted("stopped; the same command goes on from here")
     return problems
 
 
 def _next_ready(waiting: list[Task], running: list[Running], problems: dict[str, str]) -> Task | None:
+    warming = {task.seed for task in (*waiting, *(each.task for each in running)) if task.kind == "warm-up"}
     for task in waiting:
-        if task.kind == "warm-up" or task.warm_start.exists():
+        if task.kind == "warm-up" or (task.seed not in warming and _warm_title(task) not in problems):
             return task
     return None
 
@@ -107,17 +114,23 @@ def _listen(running: list[Running], progress: Callable[[Task, int, int, str], No
     """Hear what the processes say; those that have ended."""
     by_line = {each.line: each for each in running}
     for line in wait(list(by_line), timeout=0.3):
-        each = by_line[line]  # type: ignore[index]
-        try:
-            while each.line.poll():
-                kind, content = each.line.recv()
-                if kind == "progress":
-                    progress(each.task, *content)
-                else:
-                    each.outcome = (kind, content)
-        except (EOFError, OSError):
-            each.process.join()
-    return [each for each in running if each.process.exitcode is not None]
+        _hear(by_line[line], progress)  # type: ignore[index]
+    ended = [each for each in running if each.process.exitcode is not None]
+    for each in ended:  # what was said since
+        _hear(each, progress)
+    return ended
+
+
+def _hear(each: Running, progress: Callable[[Task, int, int, str], None]) -> None:
+    try:
+        while each.line.poll():
+            kind, content = each.line.recv()
+            if kind == "progress":
+                progress(each.task, *content)
+            else:
+                each.outcome = (kind, content)
+    except (EOFError, OSError):
+        each.process.join()
 
 
 def _problem(ended: Running) -> str | None:

@@ -21,17 +21,21 @@ from crodobo.metrics import StreamRecord
 from crodobo.outcome import peak_memory
 from crodobo.protocol import offline
 from crodobo.run import Reporter, finished, identity_of, make_method, run, warm
-from crodobo.warm_start import load_warm_start, save_warm_start
+from crodobo.warm_start import load_warm_start, save_warm_start, stored_learners
 
 
 def work(task: Task, line: Connection) -> None:
     """Carry out a task in this process, reporting over the line; what it prints goes to a log file."""
     os.setpgrp()  # Ctrl-C in the terminal reaches the parent alone, which passes it on
+    log = task.folder / (f"{task.warm_start.stem}.log" if task.kind == "warm-up" else "log.txt")
     try:
         task.folder.mkdir(parents=True, exist_ok=True)
-        log = task.folder / (f"{task.warm_start.stem}.log" if task.kind == "warm-up" else "log.txt")
         for stream in (1, 2):
             os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
+    except OSError as error:
+        line.send(("failed", f"{task.folder} cannot be written to ({error.strerror}); move away what is there"))
+        return
+    try:
         threading.Thread(target=_follow_parent, args=(line,), daemon=True).start()
         {"warm-up": _warm_up, "online": _online, "offline": _offline}[task.kind](task, LineReporter(line))
         message: tuple[str, str] = ("done", "")
@@ -141,9 +145,9 @@ def _offline(task: Task, reporter: LineReporter) -> None:
 def finished_result(task: Task) -> dict[str, Any] | None:
     """The result of a task that has been carried out before, with the same settings."""
     if task.kind == "warm-up":
-        return {} if task.warm_start.exists() else None
+        return {} if stored_learners(task.warm_start) >= task.settings.options.learners else None
     if task.kind == "online":
-        return finished(task.folder, identity_of(task.settings.model_dump(mode="json")))
+        return finished(task.folder, identity_of(task.settings.model_dump(mode="json")), replace="--fresh")
     try:
         result: dict[str, Any] = json.loads((task.folder / "offline.json").read_text())
     except (OSError, ValueError):

@@ -60,7 +60,9 @@ def sweep_table(results: Results, study: Study) -> Table:
     if printed:
         for name, key in (("paper online", "online"), ("paper one-pass", "one_pass")):
             cells = [Cell(getattr(printed.get(runs.entry.key), key, None)) for runs in results.rows]
-            rows.append(Row(name, cells + _mean_and_variance(cells), competes=False))
+            spread = paper.spread(study.name, results.plan.benchmark)
+            figures = [getattr(spread.get(each), key, None) for each in ("mean", "variance")]
+            rows.append(Row(name, [*cells, Cell(figures[0]), Cell(figures[1], digits=2)], competes=False))
     best_along_rows = [Row(row.label, row.cells, competes=False) for row in rows]
     return Table(_caption(results, study.name), "metric", columns, best_along_rows, _notes(results, study.name, False))
 
@@ -79,7 +81,8 @@ def grid_table(results: Results, study: Study) -> Table:
         rows.append(Row(label, cells + (_mean_and_variance(cells) if study.spread else [])))
         if label in printed:
             cells = [Cell(value) for value in printed[label].orders]
-            rows.append(Row(f"{label}, paper", cells + _mean_and_variance(cells), competes=False))
+            cells += [Cell(printed[label].online), Cell(printed[label].variance, digits=2)]
+            rows.append(Row(f"{label}, paper", cells, competes=False))
     return Table(_caption(results, study.name), "method", columns, rows, _notes(results, study.name, False))
 
 

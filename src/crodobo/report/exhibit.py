@@ -21,7 +21,8 @@ def draw_exhibit(outcome: Outcome) -> bytes | None:
     source, classes = outcome.benchmark.source, outcome.benchmark.source.classes
     bootstraps = [torch.tensor(drawn) for drawn in outcome.exhibit.bootstrap]
     first = (outcome.exhibit.query - 1) * outcome.settings.query_size
-    count = len(bootstraps[0]) if bootstraps else 24
+    samples = next(row.samples for row in outcome.record.rows if row.query == outcome.exhibit.query)
+    count = min(24, samples)
     targets = outcome.streamed[first : first + count]
     predicted = outcome.record.predicted[first : first + count]
     labels = outcome.benchmark.labels[targets].tolist()

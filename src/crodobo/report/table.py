@@ -154,11 +154,11 @@ def _number(value: float | None) -> str:
 
 
 LATEX = {"–": "--", "±": r"$\pm$", "†": r"$\dagger$", "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "→": r"$\to$"}
+LATEX |= {"$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX |= {"\\": r"\textbackslash{}"}
 LATEX |= {"λ": r"$\lambda$", "τ": r"$\tau$", "ℓ": r"$\ell$", "α": r"$\alpha$"}
 
 
 def _latex(text: str, escape: bool = True) -> str:
-    for sign, command in LATEX.items():
-        if escape or sign in "–±":
-            text = text.replace(sign, command)
-    return text
+    signs: dict[str, str | int | None] = {sign: to for sign, to in LATEX.items() if escape or sign in "–±"}
+    return text.translate(str.maketrans(signs))

@@ -192,7 +192,7 @@ def test_resume_with_nothing_to_resume_starts_over(
     [
         (["--tau", "3"], "tau cannot be 3.0"),
         (["--learners", "0"], "learners cannot be 0"),
-        (["--method", "magic"], "the methods are crodobo"),
+        (["--method", "magic"], "the methods are source-only, dan"),
         (["--method", "source-only", "--tau", "0.9"], "no setting tau"),
         (["--method", "single", "--learners", "2"], "learners cannot be 2"),
         (["--benchmark", "visda"], "the benchmarks are glyphs"),

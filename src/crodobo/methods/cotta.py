@@ -59,7 +59,7 @@ class CoTTA(Method):
     --------
     >>> import torch
     >>> from crodobo import Query, Source
-    >>> method = CoTTA(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> method = CoTTA(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, views=4)
     >>> with Query(torch.rand(3, 1, 32, 32)) as query:
     ...     len(method.step(query).labels)
     3

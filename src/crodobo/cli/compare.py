@@ -74,6 +74,8 @@ def choose_methods(text: str, offline: bool) -> tuple[list[str], list[str]]:
 
     >>> choose_methods("dan,shot", offline=True)
     (['dan', 'shot'], [])
+    >>> choose_methods("paper,tent", offline=False)[0][-2:]
+    ['crodobo', 'tent']
     >>> choose_methods("shot", offline=False)
     Traceback (most recent call last):
     ...
@@ -85,11 +87,14 @@ def choose_methods(text: str, offline: bool) -> tuple[list[str], list[str]]:
         "all": list(REGISTRY),
         "paper": [method.name for method in (*PAPER, *CRODOBO) if method.name not in ("cdan-e", "single", "continual")],
     }
-    names = groups.get(text) or [name.strip() for name in text.split(",")]
+    parts = [part.strip() for part in text.split(",")]
+    names: list[str] = []
+    for part in parts:
+        names += [name for name in groups[part] if name not in names] if part in groups else [part]
     offline_only = [name for name in names if "online" not in get_method(name).protocols]
     if offline or not offline_only:
         return names, []
-    if text not in groups:
-        have = "have" if len(offline_only) > 1 else "has"
-        raise BadSettings(f"{', '.join(offline_only)} {have} no online form; add --offline")
+    if named := [name for name in offline_only if name in parts]:
+        have = "have" if len(named) > 1 else "has"
+        raise BadSettings(f"{', '.join(named)} {have} no online form; add --offline")
     return [name for name in names if name not in offline_only], offline_only

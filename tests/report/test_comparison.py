@@ -90,7 +90,7 @@ def test_what_keeps_the_target_is_out_of_competition(fabricate: Fabricate) -> No
 
 def test_without_a_keeper_or_offline_runs_there_is_nothing_to_note(fabricate: Fabricate) -> None:
     table = main_table(fabricate(entries("ent"), {"ent": [50.0]}))
-    assert table.notes == ["Classes are one-pass; of methods without an online form, offline."]
+    assert table.notes == ["Classes are one-pass."]
     assert "offline" not in keys(table)
 
 

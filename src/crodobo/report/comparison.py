@@ -146,7 +146,8 @@ def _caption(results: Results, study: str) -> str:
 def _notes(results: Results, study: str, has_classes: bool) -> list[str]:
     notes = []
     if has_classes:
-        notes.append("Classes are one-pass; of methods without an online form, offline.")
+        offline_only = any(row.offline and not row.online for row in results.rows)
+        notes.append(f"Classes are one-pass{'; of methods without an online form, offline' if offline_only else ''}.")
     if any(row.keeps_target for row in results.rows):
         notes.append(f"{KEEPS} keeps target data, out of competition: burning after reading forbids it.")
     if any(row.offline for row in results.rows):

@@ -97,7 +97,7 @@ class Learner:
             fused=True,
         )
         self._norms = batch_norms(network)
-        self._statistics: list[Tensor] = []
+        self.statistics: list[Tensor] = []  # of all BatchNorm layers, as they are now
         self._kept_statistics: list[Tensor] = []
         self._watch_statistics(network)
         self._finite = True  # whether all losses accumulated so far are
@@ -196,7 +196,7 @@ class Learner:
     def forget(self) -> None:
         """Undo what was done since the last update: BatchNorm statistics back, gradients gone."""
         self._finite = True
-        for statistic, kept in zip(self._statistics, self._kept_statistics, strict=True):
+        for statistic, kept in zip(self.statistics, self._kept_statistics, strict=True):
             statistic.copy_(kept)
         self.optimiser.zero_grad(set_to_none=True)
 
@@ -207,12 +207,12 @@ class Learner:
             for buffer in (layer.running_mean, layer.running_var, layer.num_batches_tracked)
             if buffer is not None
         ]
-        self._statistics += statistics
+        self.statistics += statistics
         self._kept_statistics += [buffer.clone() for buffer in statistics]
 
     def keep_statistics(self) -> None:
         """Let the BatchNorm statistics as they are now be those that `forget` goes back to."""
-        for statistic, kept in zip(self._statistics, self._kept_statistics, strict=True):
+        for statistic, kept in zip(self.statistics, self._kept_statistics, strict=True):
             kept.copy_(statistic)
 
     def warm_up(self, source: Source, augment: Augment, after_step: Callable[[], None] = lambda: None) -> None:

@@ -65,6 +65,11 @@ class Objective:
         return MIXMATCH in self.terms
 
     @property
+    def takes_labels(self) -> bool:
+        """Whether a term learns from confident pseudo-labels."""
+        return CO_SUPERVISION in self.terms or "pseudo-labels" in self.terms
+
+    @property
     def sees_strong(self) -> bool:
         """Whether a term needs the strong view."""
         return any(term in STRONG for term in self.terms)

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from crodobo.checkpoint import differences
 from crodobo.config import LearnerSettings, MethodSettings
 from crodobo.data import Benchmark
 from crodobo.engine import make_engine
@@ -68,13 +69,20 @@ def load_warm_start(path: Path, benchmark: Benchmark, settings: MethodSettings) 
     return learners, header["seconds"]
 
 
-def stored_learners(path: Path) -> int:
+def stored_learners(path: Path, settings: MethodSettings) -> int:
     """How many learners a file holds; none where there is no file, or one that cannot be read and is made again."""
     try:
         with safe_open(path, framework="pt") as file:
-            return int(json.loads((file.metadata() or {})["crodobo"])["learners"])
-    except (SafetensorError, OSError, KeyError, ValueError):
+            header = json.loads((file.metadata() or {})["crodobo"])
+            learners, stored = int(header["learners"]), dict(header["made_of"])
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError):
         return 0
+    wanted = settings.model_dump(mode="json", include=WARMING)
+    if different := differences({name: stored.get(name) for name in wanted}, wanted):
+        raise BadCheckpoint(
+            f"{path} is the warm start of other settings ({different}); choose another --out, or --fresh"
+        )
+    return learners
 
 
 def made_of(benchmark: Benchmark, settings: MethodSettings) -> dict[str, Any]:

@@ -132,7 +132,19 @@ def test_another_method_is_added_to_what_is_there(copy: Path, tiny: tuple[str, .
     after = written(copy)
     assert after.keys() - before.keys() == {"dan-seed0"}
     assert {name: after[name] for name in before} == before
-    assert list(table_of(copy)) == ["source-only", "dan", "crodobo"]
+    assert list(table_of(copy)) == ["source-only", "dan", "ent", "crodobo"], "what was there stays in the table"
+    assert "Run for fewer seeds: dan (1)." in (copy / "table.md").read_text()
+
+
+def test_other_settings_in_a_folder_leave_its_table_as_it_is(
+    copy: Path, tiny: tuple[str, ...], crodobo: Crodobo
+) -> None:
+    table = (copy / "table.csv").read_bytes()
+    status, _, errors = crodobo("compare", "--methods", "tent", *tiny, "--warmup", "7", "--out", copy)
+    assert status == 2
+    assert "the warm start of other settings (warmup" in " ".join(errors.split())
+    assert "choose another --out, or --fresh" in " ".join(errors.split())
+    assert (copy / "table.csv").read_bytes() == table
 
 
 def test_another_seed_is_added_to_what_is_there(copy: Path, tiny: tuple[str, ...], crodobo: Crodobo) -> None:

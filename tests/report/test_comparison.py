@@ -157,7 +157,7 @@ def test_a_grid_has_a_row_a_method_and_sample_variance_over_its_columns(fabricat
 def test_a_grid_without_spread_has_its_streams_alone(fabricate: Fabricate) -> None:
     study = STUDIES["orders"]
     table = study_table(study_results(fabricate, study, "glyphs"), study)
-    assert keys(table) == ["random", "drift", "dirichlet(1)", "dirichlet(0.1)", "by-class"]
+    assert keys(table) == ["random", "dirichlet(1)", "drift", "dirichlet(0.1)", "by-class"]
     assert len(table.rows) == 9
     assert all(len(row.cells) == 5 for row in table.rows)
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from crodobo.cli.progress import NumbersColumn, SteadyConsole
-from crodobo.comparison import Monitor, Plan, Task, carry_out, collect
+from crodobo.comparison import Monitor, Plan, Task, carry_out, collect, widen
 from crodobo.comparison.studies import STUDIES, Study
 from crodobo.config import MethodSettings, RunSettings
 from crodobo.data import load_benchmark
@@ -42,7 +42,7 @@ def carry_out_and_show(
             console.print(note, highlight=False, markup=False, soft_wrap=True)
         with _monitor(console) as monitor:
             problems = carry_out(plan, jobs or available_cores(), monitor)
-        results = collect(plan, problems)
+        results = collect(plan if study else widen(plan), problems)
         table = write_comparison(results, study)
     detailed = table.to_terminal()
     room = console.options.update(max_width=10_000)

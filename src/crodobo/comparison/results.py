@@ -4,11 +4,13 @@ import csv
 import json
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from crodobo.comparison.plan import Entry, Plan
-from crodobo.methods import get_method
+from crodobo.errors import CrodoboError
+from crodobo.methods import REGISTRY, get_method
+from crodobo.run import identity_of
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,25 @@ def collect(plan: Plan, problems: dict[str, str]) -> Results:
                 row.offline[task.seed] = json.loads((task.folder / "offline.json").read_text())
         rows.append(row)
     return Results(plan, rows, problems)
+
+
+def widen(plan: Plan) -> Plan:
+    """The plan with all methods and seeds that were run in its folder before, under the same settings."""
+    entries = {entry.key: entry for entry in plan.entries}
+    seeds = set(plan.seeds)
+    for path in [*plan.folder.glob("runs/*/result.json"), *plan.folder.glob("offline/*/offline.json")]:
+        try:
+            result = json.loads(path.read_text())
+            name, seed = result["method"], int(result["seed"])
+            entry = entries.get(name) or Entry(name, name, name)
+            same = identity_of(result["settings"]) == identity_of(plan.settings(entry, seed).model_dump(mode="json"))
+        except (OSError, ValueError, KeyError, TypeError, CrodoboError):
+            continue
+        if same and path.parent.name == f"{name}-seed{seed}":
+            entries[name] = entry
+            seeds.add(seed)
+    ordered = sorted(entries.values(), key=lambda entry: list(REGISTRY).index(entry.method))
+    return replace(plan, entries=tuple(ordered), seeds=tuple(sorted(seeds)), offline=True)
 
 
 def mean_and_deviation(values: list[float]) -> tuple[float | None, float | None]:

@@ -70,7 +70,7 @@ def carry_out(plan: Plan, jobs: int, monitor: Monitor) -> dict[str, str]:
                     break
                 for ended in _listen(running, monitor.progress):
                     running.remove(ended)
-                    if asked and (ended.outcome is None or ended.outcome[0] == "stopped"):
+                    if stop.requested and (ended.outcome is None or ended.outcome[0] == "stopped"):
                         ended.line.close()
                         stopped = True  # in order, or before it had begun; the same command goes on from there
                         continue

@@ -51,7 +51,7 @@ OBJECTIVES = {
 }
 LAMBDAS = (0.1, 0.4, 0.5, 0.8, 1.0)
 TAUS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-ORDERS = ("random", "drift", "dirichlet(1)", "dirichlet(0.1)", "by-class")
+ORDERS = ("random", "dirichlet(1)", "drift", "dirichlet(0.1)", "by-class")
 BURST_METHODS = (
     *("no-adaptation", "source-only", "bn-statistics", "tent", "sar", "ent", "single", "crodobo"),
     "without-diversity",

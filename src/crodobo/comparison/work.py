@@ -145,7 +145,7 @@ def _offline(task: Task, reporter: LineReporter) -> None:
 def finished_result(task: Task) -> dict[str, Any] | None:
     """The result of a task that has been carried out before, with the same settings."""
     if task.kind == "warm-up":
-        return {} if stored_learners(task.warm_start) >= task.settings.options.learners else None
+        return {} if stored_learners(task.warm_start, task.settings.options) >= task.settings.options.learners else None
     if task.kind == "online":
         return finished(task.folder, identity_of(task.settings.model_dump(mode="json")), replace="--fresh")
     try:

@@ -30,8 +30,8 @@ class BNStatistics(NoAdaptation):
     Examples
     --------
     >>> import torch
-    >>> from crodobo import Source
-    >>> BNStatistics(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0).settings.norm
+    >>> from crodobo import Source, get_method
+    >>> get_method("bn-statistics")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0).settings.norm
     'query'
     """
 

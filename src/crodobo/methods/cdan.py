@@ -26,8 +26,7 @@ class CDAN(Adversarial):
 
     **Keeps.** Nothing of a query; each learner has a discriminator of its own.
 
-    **Use it** when classes lie apart and each should be aligned with its own counterpart; the strongest of the
-    adversarial baselines.
+    **Use it** when classes lie apart and each should be aligned with its own counterpart.
 
     **Reference.** Long, Cao, Wang and Jordan, *Conditional Adversarial Domain Adaptation*, NeurIPS 2018.
 
@@ -45,8 +44,8 @@ class CDAN(Adversarial):
     Examples
     --------
     >>> import torch
-    >>> from crodobo import Query, Source
-    >>> method = CDAN(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> from crodobo import Query, Source, get_method
+    >>> method = get_method("cdan")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
     >>> with Query(torch.rand(3, 1, 32, 32)) as query:
     ...     len(method.step(query).labels)
     3

@@ -27,8 +27,8 @@ class CDANE(CDAN):
     Examples
     --------
     >>> import torch
-    >>> from crodobo import Source
-    >>> CDANE(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0).settings.entropy_weights
+    >>> from crodobo import Source, get_method
+    >>> get_method("cdan-e")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0).settings.entropy_weights
     True
     """
 

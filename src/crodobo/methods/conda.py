@@ -47,8 +47,8 @@ class ConDA(Method):
     Examples
     --------
     >>> import torch
-    >>> from crodobo import Query, Source
-    >>> method = ConDA(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn=False)
+    >>> from crodobo import Query, Source, get_method
+    >>> method = get_method("conda")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn=False)
     >>> with Query(torch.rand(3, 1, 32, 32)) as query:
     ...     len(method.step(query).labels)
     3
@@ -69,10 +69,10 @@ class ConDA(Method):
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         weak = query.own(self.augment.weak(images, self.generator))
-        updated = self.engine.map(lambda learner: self.learn(learner, images, weak), self.learners)
+        updated = self.engine.map(lambda learner: self.learn(learner, query, images, weak), self.learners)
         return Adaptation(skipped=updated.count(False))
 
-    def learn(self, learner: Learner, images: Tensor, weak: Tensor) -> bool:
+    def learn(self, learner: Learner, query: Query, images: Tensor, weak: Tensor) -> bool:
         """One step on the query and on its mixtures with the buffer, into which its surest samples then go."""
         buffer = learner.part("buffer")
         assert isinstance(buffer, Buffer)
@@ -81,13 +81,13 @@ class ConDA(Method):
         learner.accumulate(entropy(logits) + diversity(logits))
         if buffer.filled.any():
             kept, labels = buffer.draw(len(images), learner.generator)
-            kept = self.augment.weak(kept, learner.generator)
+            kept = query.own(self.augment.weak(kept, learner.generator))
             share = beta(len(images), learner.generator)
             classes = probabilities.shape[1]
             targets = mixup(
                 F.one_hot(probabilities.argmax(dim=1), classes).float(), F.one_hot(labels, classes).float(), share
             )
-            mixed = learner.forward(mixup(weak, kept, share))
+            mixed = learner.forward(query.own(mixup(weak, kept, share)))
             learner.accumulate(self.settings.mix_weight * F.cross_entropy(mixed, targets))
         updated = learner.update()
         if updated:

@@ -39,8 +39,8 @@ class Continual(CroDoBo):
     Examples
     --------
     >>> import torch
-    >>> from crodobo import Query, Source
-    >>> method = Continual(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> from crodobo import Query, Source, get_method
+    >>> method = get_method("continual")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
     >>> with Query(torch.rand(3, 1, 32, 32)) as query:
     ...     method.step(query).adaptation.bootstrap
     ()

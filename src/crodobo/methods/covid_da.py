@@ -55,8 +55,8 @@ class COVIDDA(Offline):
     Examples
     --------
     >>> import torch
-    >>> from crodobo import Source, offline
-    >>> method = COVIDDA(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn=False)
+    >>> from crodobo import Source, get_method, offline
+    >>> method = get_method("covid-da")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn=False)
     >>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
     >>> offline(method, images, labels, size=3, epochs=1).samples
     6

@@ -109,9 +109,10 @@ class CroDoBo(Method):
             return learner.update()
 
         updated = self.engine.map(update, self.learners, objectives, looks, peers, guesses)
+        labelled = any(objective.takes_labels for objective in objectives)
         kept = torch.stack(peers).amax(dim=2) >= self.settings.tau
         return Adaptation(
-            kept=float(kept.float().mean()),
+            kept=float(kept.float().mean()) if labelled else None,
             skipped=updated.count(False),
             bootstrap=tuple(look.source.indices for look in looks if look.source),
         )

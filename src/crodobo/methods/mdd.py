@@ -45,8 +45,8 @@ class MDD(Adversarial):
     Examples
     --------
     >>> import torch
-    >>> from crodobo import Query, Source
-    >>> method = MDD(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> from crodobo import Query, Source, get_method
+    >>> method = get_method("mdd")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
     >>> with Query(torch.rand(3, 1, 32, 32)) as query:
     ...     len(method.step(query).labels)
     3

@@ -53,8 +53,8 @@ class SAR(TENT):
     Examples
     --------
     >>> import torch
-    >>> from crodobo import Query, Source
-    >>> method = SAR(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
+    >>> from crodobo import Query, Source, get_method
+    >>> method = get_method("sar")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
     >>> with Query(torch.rand(3, 1, 32, 32)) as query:
     ...     len(method.step(query).labels)
     3
@@ -67,7 +67,7 @@ class SAR(TENT):
     def prepare(self, learner: Learner) -> None:
         super().prepare(learner)
         weights = learner.learned
-        learner.attach("start", lambda: Start(weights))
+        learner.attach("start", lambda: Start([*weights, *learner.statistics]))
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         learned = self.engine.map(lambda learner: self.learn(learner, images), self.learners)
@@ -120,12 +120,12 @@ class uphill:  # noqa: N801  used as a context, like those of contextlib
 
 
 class Start(nn.Module):
-    """Where the weights started, and the moving mean of the loss since."""
+    """Where weights and statistics started, and the moving mean of the loss since."""
 
-    def __init__(self, weights: list[nn.Parameter]) -> None:
+    def __init__(self, tensors: list[Tensor]) -> None:
         super().__init__()
-        for number, weight in enumerate(weights):
-            self.register_buffer(f"weight{number}", weight.detach().clone())
+        for number, tensor in enumerate(tensors):
+            self.register_buffer(f"tensor{number}", tensor.detach().clone())
         self.moving: Tensor
         self.register_buffer("moving", torch.tensor(NONE_YET))
 
@@ -136,8 +136,9 @@ class Start(nn.Module):
 
     @torch.no_grad()
     def put_back(self, learner: Learner) -> None:
-        """The weights and the optimiser as they were at the start."""
-        for number, weight in enumerate(learner.learned):
-            weight.copy_(self.get_buffer(f"weight{number}"))
+        """The weights, the BatchNorm statistics and the optimiser as they were at the start."""
+        for number, tensor in enumerate([*learner.learned, *learner.statistics]):
+            tensor.copy_(self.get_buffer(f"tensor{number}"))
+        learner.keep_statistics()
         learner.optimiser.state.clear()
         self.moving.fill_(NONE_YET)

@@ -18,7 +18,7 @@ class Single(CroDoBo):
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when there is time or memory for one network only: it costs half of `crodobo` and loses a few points.
+    **Use it** when there is time or memory for one network only: it costs half of `crodobo` and loses a point or two.
 
     **Reference.** The ablation "w/o CroDoBo" of Yang et al., *Burn After Reading: Online Adaptation for Cross-domain
     Streaming Data*, ECCV 2022.

@@ -152,6 +152,9 @@ def _notes(results: Results, study: str, has_classes: bool) -> list[str]:
         notes.append(f"{KEEPS} keeps target data, out of competition: burning after reading forbids it.")
     if any(row.offline for row in results.rows):
         notes.append(f"Offline: {results.plan.epochs} epochs over both domains, then the whole target.")
+    counts = {row.entry.label: len(row.online or row.offline) for row in results.rows}
+    if fewer := [f"{name} ({count})" for name, count in counts.items() if count < len(results.plan.seeds)]:
+        notes.append(f"Run for fewer seeds: {', '.join(fewer)}.")
     if cite := paper.citation(results.plan.benchmark, study=study):
         notes.append(f"The paper's figures: {cite}; its backbone and protocol may differ from this run's.")
     return notes

@@ -74,11 +74,11 @@ class Table:
     def is_best(self, row: Row, number: int) -> bool:
         """Whether a cell has the best value of its column among the rows that compete."""
         best = self.columns[number].best
-        values = [each.cells[number].value for each in self.rows if each.competes]
-        known = [value for value in values if value is not None]
+        shown = [_shown(each.cells[number]) for each in self.rows if each.competes]
+        known = {value for value in shown if value is not None}
         if best is None or not row.competes or len(known) < 2:
             return False
-        return row.cells[number].value == (max(known) if best == "highest" else min(known))
+        return _shown(row.cells[number]) == (max(known) if best == "highest" else min(known))
 
     def text(self, row: Row, number: int, plus_minus: str = " ± ") -> str:
         """A cell for people; a detail's deviation is for files alone, or tables would grow too wide."""
@@ -147,6 +147,11 @@ class Table:
             table.add_row(row.label + row.mark, *bold)
         table.caption = "\n".join(self.notes) or None
         return table
+
+
+def _shown(cell: Cell) -> float | None:
+    """The value as it is shown: what looks the same is equally good."""
+    return None if cell.value is None else round(cell.value, cell.digits)
 
 
 def _number(value: float | None) -> str:

@@ -16,7 +16,7 @@ TINY = ["--queries", "1", "--query-size", "16", "--warmup", "1", "--seeds", "0"]
 SHORTER = {
     "compare": [*TINY, "--methods", "source-only,tent"],
     "study": TINY,
-    "run": ["--queries", "2", "--warmup", "2"],
+    "run": ["--queries", "2", "--query-size", "16", "--warmup", "2"],
     "bench": ["--case", "glyphs", "--rounds", "1", "--queries", "10"],
 }
 

@@ -122,14 +122,14 @@ class Learner:
         """A part that was attached."""
         return self._modules[name]
 
-    def learn_only(self, weights: Iterable[nn.Parameter], lr: float, weight_decay: float = 0.0) -> None:
+    def learn_only(self, weights: Iterable[nn.Parameter], lr: float) -> None:
         """From here on update these weights and no others, with a fresh optimiser."""
         chosen = list(weights)
         for part in self._modules.values():
             part.requires_grad_(False)
         for weight in chosen:
             weight.requires_grad_(True)
-        self.optimiser = torch.optim.Adam(chosen, lr=lr, weight_decay=weight_decay, fused=True)
+        self.optimiser = torch.optim.Adam(chosen, lr=lr, fused=True)
 
     def set_momentum(self, momentum: float) -> None:
         """How much of the step before goes into the next one, Adam's β₁."""

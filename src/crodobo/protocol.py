@@ -15,6 +15,7 @@ from crodobo.methods.base import Method
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 from crodobo.prediction import Prediction
 from crodobo.query import Query
+from crodobo.source import Source
 
 
 def online(
@@ -81,6 +82,11 @@ def one_pass(method: Method, images: Tensor, labels: Tensor, size: int) -> Confu
     return confusion
 
 
+def steps_of_epoch(source: Source, target: Tensor, size: int) -> int:
+    """Batches of the larger domain."""
+    return math.ceil(max(len(target), len(source)) / size)
+
+
 @torch.inference_mode(False)
 @torch.enable_grad()
 def offline(
@@ -107,7 +113,7 @@ def offline(
     3
     """
     generator = Generator().manual_seed(seed)
-    steps = math.ceil(max(len(images), len(method.source)) / size)
+    steps = steps_of_epoch(method.source, images, size)
     method.expect(epochs * steps)
     for learner in method.learners:
         learner.share = 1.0

@@ -12,6 +12,7 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from crodobo.cli.options import as_name
 from crodobo.cli.progress import NumbersColumn, SteadyConsole
 from crodobo.comparison import Monitor, Plan, Task, carry_out, collect, widen
 from crodobo.comparison.studies import STUDIES, Study
@@ -70,10 +71,7 @@ def default_folder(name: str, options: dict[str, Any], run: dict[str, Any]) -> P
     for given, model in ((options, MethodSettings), (run, RunSettings)):
         for setting, value in given.items():
             if value != model.model_fields[setting].default:
-                text = (
-                    str(value.stem if isinstance(value, Path) else value).replace("/", "-").strip(")").replace("(", "")
-                )
-                name += f"-{setting.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
+                name += as_name(setting, value)
     return Path("runs") / name
 
 

@@ -98,3 +98,14 @@ def shared_by_runs(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
     """
     learning, streaming = ({name: arguments[name] for name in names} for names in (LEARNING, STREAMING))
     return given(**learning), given(**streaming)
+
+
+def as_name(setting: str, value: Any) -> str:
+    """A setting as a part of a folder's name, without what is awkward in a path or a shell.
+
+    >>> as_name("query_size", 8), as_name("stream", "dirichlet(0.1)"), as_name("pretrained", True)
+    ('-query-size8', '-stream-dirichlet0.1', '-pretrained')
+    """
+    text = value.stem if isinstance(value, Path) else "" if value is True else str(value)
+    text = text.translate(str.maketrans("/", "-", "()"))
+    return f"-{setting.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"

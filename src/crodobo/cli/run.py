@@ -117,12 +117,10 @@ def run_name(settings: "RunSettings") -> str:
     """
     options = settings.options
     name = f"{settings.benchmark}-{settings.method}-k{options.learners}-seed{options.seed}"
-    awkward = str.maketrans("/", "-", "()")  # in a path or a shell
     named = {"benchmark", "method", "options", "learners", "seed", "parallel", "checkpoint_every"}
     for part in (settings, options):
         for field, info in type(part).model_fields.items():
             value = getattr(part, field)
             if field not in named and value != info.default:
-                text = value.stem if isinstance(value, Path) else "" if value is True else str(value).translate(awkward)
-                name += f"-{field.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
+                name += o.as_name(field, value)
     return name

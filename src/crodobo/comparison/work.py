@@ -19,7 +19,7 @@ from crodobo.interrupt import StopSignal
 from crodobo.methods import get_method
 from crodobo.metrics import StreamRecord
 from crodobo.outcome import peak_memory
-from crodobo.protocol import offline
+from crodobo.protocol import offline, steps_of_epoch
 from crodobo.run import Reporter, finished, identity_of, make_method, run, warm
 from crodobo.warm_start import load_warm_start, save_warm_start, stored_learners
 
@@ -117,8 +117,7 @@ def _offline(task: Task, reporter: LineReporter) -> None:
                 raise Interrupted("stopped in the middle of the offline epochs")
             reporter.warmed_up_step()
 
-        steps = task.epochs * -(-max(len(benchmark.images), len(benchmark.source)) // size)
-        reporter.epochs(steps)
+        reporter.epochs(task.epochs * steps_of_epoch(benchmark.source, benchmark.images, size))
         confusion = offline(
             method,
             benchmark.images,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from crodobo.augment import Augment as Augment
     from crodobo.data import Benchmark as Benchmark
     from crodobo.data import load_benchmark as load_benchmark
+    from crodobo.data import load_source as load_source
     from crodobo.data import stream as stream
     from crodobo.errors import CrodoboError as CrodoboError
     from crodobo.errors import QueryBurned as QueryBurned
@@ -48,6 +49,7 @@ _HOMES = {
     "SourceOnly": "crodobo.methods",
     "get_method": "crodobo.methods",
     "load_benchmark": "crodobo.data",
+    "load_source": "crodobo.data",
     "load_model": "crodobo.model",
     "offline": "crodobo.protocol",
     "one_pass": "crodobo.protocol",

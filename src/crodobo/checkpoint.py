@@ -16,7 +16,7 @@ from torch import Tensor
 from crodobo.errors import BadCheckpoint
 from crodobo.files import unfinished_name, write_atomically
 
-FORMAT = 2
+FORMAT = 3
 NAME = "checkpoint.safetensors"
 
 
@@ -79,5 +79,6 @@ def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
 
 
 def _flatten(settings: dict[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = settings.get("options", {})
-    return settings | options | {"options": None}
+    options: dict[str, Any] = settings.get("options") or {}
+    data: dict[str, Any] = settings.get("data") or {}
+    return settings | options | data | {"options": None, "data": None}

@@ -9,9 +9,12 @@ from crodobo.errors import BadSettings
 from crodobo.normalisation import Norm
 
 Order = Literal["adapt-then-predict", "predict-then-adapt"]
+Fit = Literal["squash", "crop", "pad"]
+Renaming = dict[str, str | Literal[False]]
 Positive = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+ImageSize = Annotated[int, Field(ge=8, le=1024)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -68,6 +71,47 @@ class MethodSettings(LearnerSettings):
     threads: Positive | None = None  # None: the cores, shared among the learners
 
 
+class Classes(Settings):
+    """How the classes of source and target are called in common.
+
+    `source` and `target` give a class its common name, several of them the same one to merge them, or false to drop
+    it. A class that is not named keeps its name, unless `"*"` says otherwise. `names` puts the classes in an order.
+    """
+
+    names: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
+    source: Renaming = {}
+    target: Renaming = {}
+
+
+class Views(Settings):
+    """How views of the images are made; see `Augment`."""
+
+    margin: Annotated[int, Field(ge=0)] | None = None  # None: a fourteenth of the image's side
+    resize: bool = True
+    flip: bool = True
+    operations: Annotated[int, Field(ge=0)] = 2
+    strength: Fraction = 0.3
+
+
+class DataSettings(Settings):
+    """Which images on disk a run is made on, and how they are brought to one shape.
+
+    `folder` is a preset's; `source` and `target` name the two domains one by one.
+    """
+
+    folder: Path | None = None
+    source: Path | None = None
+    target: Path | None = None
+    classes: Classes | None = None  # None: the preset's, or as they are called
+    source_columns: tuple[str, str] | None = None
+    target_columns: tuple[str, str] | None = None
+    source_limit: Positive | None = None
+    fit: Fit = "squash"
+    grey: bool = False
+    views: Views | None = None  # None: the preset's, or those for photographs
+    skip_broken: bool = False
+
+
 class RunSettings(Settings):
     """What a run is made of."""
 
@@ -77,7 +121,9 @@ class RunSettings(Settings):
     queries: Positive | None = None
     stream: str = "random"  # or by-class, dirichlet(α), drift
     stream_seed: Seed | None = None  # None: the run's seed
-    image_size: Annotated[int, Field(ge=8, le=1024)] | None = None
+    image_size: ImageSize | None = None
+    data: DataSettings | None = None
+    cache_size: NonNegative = 50.0  # gigabytes
     checkpoint_every: Positive = 10
     options: SerializeAsAny[MethodSettings]
 
@@ -92,3 +138,32 @@ class RunSettings(Settings):
     def order_seed(self) -> int:
         """The seed of the stream's order."""
         return self.options.seed if self.stream_seed is None else self.stream_seed
+
+
+class AdaptSettings(Settings):
+    """What adapting to a folder of private images is made of."""
+
+    inbox: Path
+    predictions: Path
+    state: Path
+    quarantine: Path
+    data: DataSettings
+    options: SerializeAsAny[MethodSettings]
+    preset: str | None = None
+    method: str = "crodobo"
+    query_size: Positive = 64
+    max_wait: NonNegative = 10.0  # seconds
+    watch: bool = False
+    recursive: bool = False
+    keep_files: bool = False
+    probabilities: bool = False
+    image_size: ImageSize | None = None
+    cache_size: NonNegative = 50.0  # gigabytes
+    checkpoint_every: Positive = 10
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings that decide what the learners are; with others they cannot go on."""
+        data = self.model_dump(mode="json", include={"preset", "method", "image_size", "data", "options"})
+        data["options"].pop("parallel")
+        return data

@@ -35,3 +35,11 @@ class BadCheckpoint(CrodoboError):
 
 class Interrupted(CrodoboError):
     """The user asked the run to stop, and it has stopped in order."""
+
+
+class BadImage(CrodoboError):
+    """A file that cannot be decoded; the text is the reason, as the second half of a sentence."""
+
+
+class BadData(CrodoboError):
+    """Data on disk that is not as it should be: a path, a list, a table, its classes."""

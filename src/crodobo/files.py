@@ -35,21 +35,26 @@ def unfinished_name(path: Path) -> Path:
 
 
 @contextmanager
-def sole_user(folder: Path) -> Iterator[None]:
-    """Make the folder, see that it can be written to, and keep every other run out of it."""
+def sole_user(folder: Path, option: str = "--out") -> Iterator[None]:
+    """Make the folder, see that it can be written to, and keep every other run out of it.
+
+    `option` is what names the folder on the command line, for the sentences.
+    """
     lock = folder / ".lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = lock.open("w")
     except OSError as error:
         raise CrodoboError(
-            f"the folder {folder} cannot be written to ({error.strerror}); choose another with --out"
+            f"the folder {folder} cannot be written to ({error.strerror}); choose another with {option}"
         ) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise CrodoboError(f"another run is writing to {folder}; wait for it, or choose another --out") from error
+            raise CrodoboError(
+                f"another run is writing to {folder}; wait for it, or choose another {option}"
+            ) from error
         try:
             yield
         finally:

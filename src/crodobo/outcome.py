@@ -16,6 +16,7 @@ from crodobo.methods import get_method
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 
 LIBRARIES = ("crodobo", "torch", "torchvision", "timm", "numpy", "pillow", "matplotlib", "mlxtend")
+METRICS = {"accuracy": "accuracy over all samples", "class-average": "mean of the classes' accuracies"}
 BURNED = "every query was overwritten after its prediction"
 KEPT = "queries were overwritten after their prediction, but the method kept target data of its own: burning was off"
 
@@ -60,6 +61,7 @@ class Outcome:
         """The content of `result.json`; accuracies are fractions."""
         options, record = self.settings.options, self.record
         classes = self.benchmark.source.classes
+        by_class = self.benchmark.metric == "class-average"
         return {
             "method": self.settings.method,
             "benchmark": self.settings.benchmark,
@@ -69,6 +71,8 @@ class Outcome:
             "samples": record.confusion.samples,
             "online_accuracy": record.online_accuracy,
             "online_class_average": record.confusion.class_average,
+            "metric": self.benchmark.metric,
+            "one_pass": self.final.class_average if by_class else self.final.accuracy,
             "one_pass_accuracy": self.final.accuracy,
             "one_pass_class_average": self.final.class_average,
             "per_class_accuracy": dict(zip(classes, self.final.per_class, strict=True)),
@@ -97,6 +101,7 @@ class Outcome:
             "batch_norm": f"{norm} statistics at prediction",
             "online_accuracy": "over all samples, each predicted when its query was processed",
             "one_pass_accuracy": "the final model on the same samples once more, without adapting",
+            "one_pass": f"{METRICS[self.benchmark.metric]}, the benchmark's custom",
             "per_class_accuracy": "one-pass",
             "seconds_per_query": "median",
             "burned": KEPT if get_method(self.settings.method).keeps_target else BURNED,

@@ -27,7 +27,7 @@ class Figures:
 def main_table(benchmark: str) -> dict[str, Figures]:
     """The methods that the paper compares on a benchmark; empty for a benchmark that it does not use.
 
-    >>> figures = main_table("visda-c")["crodobo"]
+    >>> figures = main_table("paper/visda-c")["crodobo"]
     >>> figures.online, figures.one_pass, figures.offline, figures.per_class["truck"]
     (79.4, 84.0, None, 30.7)
     >>> main_table("glyphs")
@@ -57,7 +57,7 @@ def spread(study: str, benchmark: str) -> dict[str, Figures]:
 def citation(benchmark: str, *, study: str = "main") -> str:
     """Where a table is in the paper; empty where the paper has none.
 
-    >>> citation("visda-c"), citation("visda-c", study="continual")
+    >>> citation("visda-c"), citation("visda-c-hrnet", study="continual")
     ('Table 1, ResNet-101', 'Table 7 of the supplementary material, HR-Net')
     """
     return str(_table(study, benchmark).get("cite", ""))
@@ -69,7 +69,7 @@ def _paper() -> dict[str, Any]:
 
 
 def _table(study: str, benchmark: str) -> dict[str, Any]:
-    table: dict[str, Any] = _paper().get(study, {}).get(benchmark, {})
+    table: dict[str, Any] = _paper().get(study, {}).get(benchmark.removeprefix("paper/"), {})
     return table
 
 

@@ -1,8 +1,25 @@
 """The one image format of the package: batches of N×C×H×W, uint8 in 0..255 or floats in 0..1."""
 
+from collections.abc import Iterator
+from typing import Any, Protocol
+
 import numpy as np
 import torch
 from torch import Tensor
+
+
+class Images(Protocol):
+    """Images that are had by their numbers: a tensor, or what reads them when they are asked for."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, numbers: Tensor, /) -> Tensor: ...
 
 
 def as_tensor(images: Tensor | np.ndarray) -> Tensor:
@@ -44,6 +61,16 @@ def misfit(images: Tensor, shape: tuple[int, ...]) -> str | None:
         return wrong
     given, taken = ("×".join(map(str, each)) for each in (images.shape[1:], shape))
     return f"has images of {given}, and the model takes {taken} (channels × height × width); convert them first"
+
+
+def in_batches(images: Images, size: int, order: Tensor | None = None) -> Iterator[Tensor]:
+    """All images, or those in `order`, so many at a time.
+
+    >>> [len(batch) for batch in in_batches(torch.zeros(5, 1, 8, 8), size=2)]
+    [2, 2, 1]
+    """
+    for numbers in (torch.arange(len(images)) if order is None else order).split(size):
+        yield images[numbers]
 
 
 def to_unit(images: Tensor) -> Tensor:

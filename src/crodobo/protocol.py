@@ -13,7 +13,9 @@ from torch import Generator, Tensor
 from crodobo.errors import BadQuery, CrodoboError
 from crodobo.methods.base import Method
 from crodobo.metrics import ConfusionMatrix, StreamRecord
+from crodobo.pixels import Images, in_batches
 from crodobo.prediction import Prediction
+from crodobo.prefetch import ahead
 from crodobo.query import Query
 from crodobo.source import Source
 
@@ -71,18 +73,19 @@ def _check_labels(labels: Tensor, samples: int, classes: int) -> None:
         raise CrodoboError(f"a query of {samples} samples needs {samples} labels in 0 to {classes - 1} to be scored by")
 
 
-def one_pass(method: Method, images: Tensor, labels: Tensor, size: int) -> ConfusionMatrix:
-    """Score the final model on the whole target once more, without adapting.
+def one_pass(method: Method, images: Images, labels: Tensor, size: int, order: Tensor | None = None) -> ConfusionMatrix:
+    """Score the final model on the whole target once more, or on the samples in `order`, without adapting.
 
     Only a benchmark, which owns its data, can: a private stream is gone by then.
     """
     confusion = ConfusionMatrix(len(method.source.classes))
-    for batch, truth in zip(images.split(size), labels.split(size), strict=True):
+    order = torch.arange(len(labels)) if order is None else order
+    for batch, truth in zip(ahead(in_batches(images, size, order)), labels[order].split(size), strict=True):
         confusion.update(method.predict(batch).labels, truth)
     return confusion
 
 
-def steps_of_epoch(source: Source, target: Tensor, size: int) -> int:
+def steps_of_epoch(source: Source, target: Images, size: int) -> int:
     """Batches of the larger domain."""
     return math.ceil(max(len(target), len(source)) / size)
 
@@ -91,7 +94,7 @@ def steps_of_epoch(source: Source, target: Tensor, size: int) -> int:
 @torch.enable_grad()
 def offline(
     method: Method,
-    images: Tensor,
+    images: Images,
     labels: Tensor,
     *,
     size: int,
@@ -127,4 +130,4 @@ def offline(
             method.steps += 1
             after_step()
     order = torch.randperm(len(images), generator=generator)  # batches of mixed classes, as a query's statistics need
-    return one_pass(method, images[order], labels[order], size)
+    return one_pass(method, images, labels, size, order)

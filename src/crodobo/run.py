@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from crodobo.checkpoint import NAME as CHECKPOINT
 from crodobo.checkpoint import delete_checkpoint, differences, load_checkpoint, save_checkpoint
 from crodobo.config import MethodSettings, RunSettings
-from crodobo.data import Benchmark, load_benchmark
+from crodobo.data import Benchmark, Watcher, load_benchmark
 from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
 from crodobo.files import sole_user
 from crodobo.interrupt import StopSignal
@@ -26,6 +26,7 @@ from crodobo.report import RESULT_FILES, write_results
 from crodobo.warm_start import load_warm_start, warm_learners
 
 EXHIBITED = 24  # samples of the qualitative figure
+FREE = ("checkpoint_every", "cache_size")  # settings that a run may be resumed with other values of
 
 
 class Reporter:
@@ -33,6 +34,9 @@ class Reporter:
 
     def note(self, text: str) -> None:
         """Something worth a line."""
+
+    def reading(self, done: int, total: int) -> None:
+        """So many images of the source are decoded."""
 
     def warming_up(self, steps: int) -> None:
         """The warm-up begins; all learners together take this many steps."""
@@ -64,7 +68,7 @@ def run(
     reporter = reporter or Reporter()
     kind = get_method(settings.method)
     check_runs_online(kind, settings.options)
-    benchmark = load_benchmark(settings.benchmark, settings.image_size)
+    benchmark = load_data(settings, reporter)
     with sole_user(out), StopSignal() as stop:
         _refuse_strangers(out)
         identity = identity_of(settings.model_dump(mode="json"))
@@ -78,7 +82,7 @@ def run(
         if stored:
             learners = make_learners(benchmark.source, options.learners, options.seed, options)
             method = make_method(kind, benchmark, learners, options)
-            progress = restore(method, *stored)
+            progress = restore(method, benchmark, *stored)
         else:
             if delete_checkpoint(out):
                 reporter.note(f"starting over; the unfinished run in {out} could have been continued with --resume")
@@ -157,10 +161,18 @@ def stream_through(
         settings=settings,
         benchmark=benchmark,
         record=record,
-        final=one_pass(method, benchmark.images[again], benchmark.labels[again], size),
+        final=one_pass(method, benchmark.images, benchmark.labels, size, again),
         exhibit=Exhibit(**progress["exhibit"]) if progress["exhibit"] else None,
         streamed=streamed,
         warmup_seconds=progress["warmup_seconds"],
+    )
+
+
+def load_data(settings: RunSettings, reporter: Reporter) -> Benchmark:
+    """The benchmark of a run."""
+    watcher = Watcher(note=reporter.note, progress=reporter.reading)
+    return load_benchmark(
+        settings.benchmark, settings.image_size, settings.data, cache_size=settings.cache_size, watcher=watcher
     )
 
 
@@ -186,11 +198,22 @@ def make_method(kind: type[Method], benchmark: Benchmark, learners: list[Learner
 def beginning(benchmark: Benchmark, warmup_seconds: float) -> dict[str, Any]:
     """The progress of a run that begins."""
     record = StreamRecord(ConfusionMatrix(len(benchmark.source.classes)))
-    return {"record": record.as_data(), "exhibit": None, "warmup_seconds": warmup_seconds}
+    return {
+        "record": record.as_data(),
+        "exhibit": None,
+        "warmup_seconds": warmup_seconds,
+        "data": benchmark.stamp,
+    }
 
 
-def restore(method: Method, tensors: dict[str, Tensor], progress: dict[str, Any]) -> dict[str, Any]:
+def restore(
+    method: Method, benchmark: Benchmark, tensors: dict[str, Tensor], progress: dict[str, Any]
+) -> dict[str, Any]:
     """Put a method where a checkpoint was made; the progress of the run so far."""
+    if progress["data"] != benchmark.stamp:
+        raise BadCheckpoint(
+            "the images or their labels have changed since the checkpoint was made; start over without --resume"
+        )
     try:
         method.load_state(tensors)
     except (KeyError, RuntimeError) as error:
@@ -211,7 +234,7 @@ def check_runs_online(kind: type[Method], options: MethodSettings) -> None:
 def identity_of(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that decide the predictions; a run may be resumed with others for the rest."""
     options = {name: value for name, value in settings["options"].items() if name != "parallel"}
-    return {name: value for name, value in settings.items() if name != "checkpoint_every"} | {"options": options}
+    return {name: value for name, value in settings.items() if name not in FREE} | {"options": options}
 
 
 def finished(

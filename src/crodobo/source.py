@@ -28,7 +28,7 @@ class Source:
     Parameters
     ----------
     images
-        N×C×H×W, uint8 in 0..255 or floats in 0..1.
+        N×C×H×W, uint8 in 0..255 or floats in 0..1; or what reads such images by their numbers.
     labels
         N class numbers, 0 to the number of classes less one.
     classes
@@ -47,22 +47,15 @@ class Source:
 
     def __init__(
         self,
-        images: Tensor | np.ndarray,
+        images: Tensor | np.ndarray | pixels.Images,
         labels: Tensor | np.ndarray | Sequence[int],
         classes: Sequence[str] | None = None,
     ) -> None:
-        if isinstance(images, np.ndarray):
-            images = np.require(images, requirements=["C", "W"])  # a copy only where torch needs one
-        try:
-            self.images = pixels.as_tensor(images)
-        except (TypeError, ValueError) as error:
-            raise BadSource(f"the source's images cannot be used ({error})") from None
+        self.images = _checked(images)
         try:
             self.labels = torch.as_tensor(labels)
         except (TypeError, ValueError):
             raise BadSource("the source's labels are not numbers; labels are whole class numbers from 0") from None
-        if problem := pixels.problem(self.images):
-            raise BadSource(f"the source {problem}")
         if self.labels.shape != (len(self.images),):
             raise BadSource(
                 f"the source has {len(self.images)} images and labels of shape {tuple(self.labels.shape)}; "
@@ -111,6 +104,21 @@ class Source:
         """Draw `size` samples with replacement."""
         indices = torch.randint(len(self), (size,), generator=generator)
         return SourceBatch(pixels.to_unit(self.images[indices]), self.labels[indices], indices)
+
+
+def _checked(images: Tensor | np.ndarray | pixels.Images) -> pixels.Images:
+    """Images that can be learned from."""
+    if isinstance(images, np.ndarray):
+        images = np.require(images, requirements=["C", "W"])  # a copy only where torch needs one
+    elif not isinstance(images, Tensor) and hasattr(images, "__getitem__") and hasattr(images, "dtype"):
+        return images  # checked as they are read
+    try:
+        tensor = pixels.as_tensor(images)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise BadSource(f"the source's images cannot be used ({error})") from None
+    if problem := pixels.problem(tensor):
+        raise BadSource(f"the source {problem}")
+    return tensor
 
 
 def _shortened(names: list[str], most: int = 8) -> str:

@@ -88,4 +88,6 @@ def stored_learners(path: Path, settings: MethodSettings) -> int:
 def made_of(benchmark: Benchmark, settings: MethodSettings) -> dict[str, Any]:
     """Everything that decides a warm start."""
     shape = "×".join(map(str, benchmark.source.shape))
-    return {"benchmark": benchmark.name, "shape": shape} | settings.model_dump(mode="json", include=WARMING)
+    return {"benchmark": benchmark.name, "shape": shape, "data": benchmark.stamp} | settings.model_dump(
+        mode="json", include=WARMING
+    )

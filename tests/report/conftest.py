@@ -21,6 +21,8 @@ def result(online: float, one_pass: float, classes: dict[str, float | None]) -> 
     """What a table reads of a `result.json`; accuracies are fractions."""
     return {
         "online_accuracy": online,
+        "metric": "accuracy",
+        "one_pass": one_pass,
         "one_pass_accuracy": one_pass,
         "per_class_accuracy": classes,
         "seconds_per_query": 0.125,
@@ -53,7 +55,8 @@ def fabricate(tmp_path: Path) -> Fabricate:
                 row.online[seed] = result(percent / 100, (percent + gain) / 100, named | {classes[-1]: None})
                 row.curves[seed] = [percent / 200, percent / 100]
             for seed, percent in enumerate((offline or {}).get(entry.key, [])):
-                accuracies: dict[str, Any] = {"offline_accuracy": percent / 100, "seconds": 60.0, "peak_rss_mb": 500.0}
+                accuracies: dict[str, Any] = {"offline": percent / 100, "offline_accuracy": percent / 100}
+                accuracies |= {"seconds": 60.0, "peak_rss_mb": 500.0}
                 row.offline[seed] = accuracies | {"per_class_accuracy": dict.fromkeys(classes, percent / 100)}
             rows.append(row)
         return Results(plan, rows, problems or {})

@@ -11,7 +11,10 @@ from crodobo.errors import BadSettings
 
 
 def compare(
-    benchmark: o.BenchmarkOption = "glyphs",
+    benchmark: o.BenchmarkOption = None,
+    folder: o.Folder = None,
+    source: o.SourcePath = None,
+    target: o.TargetPath = None,
     methods: Annotated[
         str, typer.Option(help="all, paper (the paper's six, Source-Only and CroDoBo), or names with commas.")
     ] = "all",
@@ -21,19 +24,28 @@ def compare(
         bool, typer.Option("--offline", help="Also run the offline protocol where the paper reports it. Takes long.")
     ] = False,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of the offline protocol.")] = 10,
-    query_size: o.QuerySize = 64,
+    query_size: o.QuerySize = None,
     queries: o.Queries = None,
+    source_limit: o.SourceLimit = None,
     image_size: o.ImageSize = None,
-    stream: o.Stream = "random",
-    backbone: o.Backbone = "small",
-    pretrained: o.Pretrained = False,
+    fit: o.FitOption = None,
+    grey: o.Grey = None,
+    flip: o.Flip = None,
+    classes: o.ClassesFile = None,
+    columns: o.ColumnsOption = None,
+    target_columns: o.TargetColumns = None,
+    skip_broken: o.SkipBroken = False,
+    stream: o.Stream = None,
+    backbone: o.Backbone = None,
+    pretrained: o.Pretrained = None,
     weights: o.Weights = None,
     norm: o.NormOption = None,
-    order: o.OrderOption = o.Order.adapt_then_predict,
-    warmup: o.Warmup = 300,
-    lr: o.Lr = 8e-4,
+    order: o.OrderOption = None,
+    warmup: o.Warmup = None,
+    lr: o.Lr = None,
     backbone_lr_scale: o.BackboneLrScale = None,
-    weight_decay: o.WeightDecay = 5e-4,
+    weight_decay: o.WeightDecay = None,
+    cache_size: o.CacheSize = None,
     out: Annotated[
         Path | None, typer.Option(help="Result folder.  [default: runs/compare-…, named after the settings]")
     ] = None,
@@ -51,15 +63,15 @@ def compare(
     from crodobo.cli.comparison import carry_out_and_show, default_folder
     from crodobo.comparison import Entry, Plan
 
-    chosen, left_out = choose_methods(methods, offline)
-    options, run = o.shared_by_runs(arguments)
+    names, left_out = choose_methods(methods, offline)
+    chosen = o.choose(arguments)
     plan = Plan(
-        folder=out or default_folder(f"compare-{benchmark}", options, run),
-        benchmark=benchmark,
-        entries=tuple(Entry(name, name, name) for name in chosen),
+        folder=out or default_folder("compare", chosen),
+        benchmark=chosen.benchmark,
+        entries=tuple(Entry(name, name, name) for name in names),
         seeds=o.parse_seeds(seeds),
-        options=options,
-        run=run,
+        options=chosen.options,
+        run=chosen.run,
         offline=offline,
         epochs=epochs,
     )

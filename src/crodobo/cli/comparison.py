@@ -5,32 +5,34 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crodobo.cli.options import as_name
-from crodobo.cli.progress import NumbersColumn, SteadyConsole
+from crodobo.cli.options import Chosen, as_name
+from crodobo.cli.progress import NumbersColumn, SteadyConsole, make_reporter
 from crodobo.comparison import Monitor, Plan, Task, carry_out, collect, widen
 from crodobo.comparison.studies import STUDIES, Study
 from crodobo.config import MethodSettings, RunSettings
-from crodobo.data import load_benchmark
+from crodobo.data.presets import get_preset, is_preset
 from crodobo.engine import available_cores
 from crodobo.errors import CrodoboError
 from crodobo.files import sole_user
 from crodobo.learner import make_learners
 from crodobo.report.comparison_page import write_comparison
+from crodobo.run import load_data
 
 
 def carry_out_and_show(
     plan: Plan, study: Study | None, jobs: int | None, fresh: bool, quiet: bool, notes: list[str]
 ) -> None:
     """Run what is not done yet, write tables, figures and report, and print the main table."""
-    benchmark = load_benchmark(plan.benchmark, plan.run.get("image_size"))  # made once, before many processes would
-    make_learners(benchmark.source, 1, 0, plan.settings(plan.entries[0], plan.seeds[0]).options)  # is there a backbone?
+    settings = plan.settings(plan.entries[0], plan.seeds[0])
+    with make_reporter(quiet) as reporter:
+        benchmark = load_data(settings, reporter)  # made once, before many processes would
+    make_learners(benchmark.source, 1, 0, settings.options)  # is there a backbone?
     with sole_user(plan.folder):
         _refuse_strangers(plan.folder)
         if fresh:
@@ -62,15 +64,18 @@ def carry_out_and_show(
         )
 
 
-def default_folder(name: str, options: dict[str, Any], run: dict[str, Any]) -> Path:
+def default_folder(what: str, chosen: Chosen) -> Path:
     """A folder's name that tells comparisons with different settings apart.
 
-    >>> default_folder("compare-glyphs", {"lr": 8e-4, "warmup": 20}, {"queries": 5}).as_posix()
+    >>> default_folder("compare", Chosen("glyphs", {"lr": 8e-4, "warmup": 20}, {"queries": 5})).as_posix()
     'runs/compare-glyphs-warmup20-queries5'
     """
-    for given, model in ((options, MethodSettings), (run, RunSettings)):
+    name = f"{what}-{chosen.benchmark.replace('/', '-')}"
+    usual = get_preset(chosen.benchmark).settings if is_preset(chosen.benchmark) else {}
+    for given, model in ((chosen.options, MethodSettings), (chosen.run, RunSettings)):
         for setting, value in given.items():
-            if value != model.model_fields[setting].default:
+            known = setting in ("data", "cache_size") or value == usual.get(setting)
+            if not known and value != model.model_fields[setting].default:
                 name += as_name(setting, value)
     return Path("runs") / name
 

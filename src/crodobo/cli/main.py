@@ -1,5 +1,7 @@
 """The `crodobo` command: its sub-commands, and how errors reach people."""
 
+import atexit
+import gc
 import signal
 import sys
 from typing import Annotated
@@ -7,8 +9,10 @@ from typing import Annotated
 import typer
 
 from crodobo import __version__
+from crodobo.cli.adapt import adapt
 from crodobo.cli.bench import bench
 from crodobo.cli.compare import compare
+from crodobo.cli.data import data
 from crodobo.cli.methods import methods
 from crodobo.cli.run import run
 from crodobo.cli.study import study
@@ -21,10 +25,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(adapt)
 app.command()(run)
 app.command()(compare)
 app.command()(study)
 app.command()(methods)
+app.add_typer(data, name="data")
 app.command()(bench)
 
 
@@ -45,6 +51,7 @@ def crodobo(
 
 def main() -> None:
     """Run a command; an error is one sentence on standard error and a status other than 0."""
+    atexit.register(gc.freeze)  # looking through all of torch for garbage when the process ends takes a second
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a run listens, Ctrl-C simply ends the process
     try:

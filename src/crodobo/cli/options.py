@@ -1,12 +1,16 @@
 """Options that several commands have, and how their values are read."""
 
 import enum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crodobo.errors import BadSettings
+
+if TYPE_CHECKING:
+    from crodobo.config import DataSettings
 
 
 class Norm(enum.StrEnum):
@@ -20,32 +24,78 @@ class Order(enum.StrEnum):
     predict_then_adapt = "predict-then-adapt"
 
 
-BenchmarkOption = Annotated[str, typer.Option("--benchmark", help="What to adapt from and to.")]
-QuerySize = Annotated[int, typer.Option(help="Samples in a query.")]
+class Fit(enum.StrEnum):
+    squash = enum.auto()
+    crop = enum.auto()
+    pad = enum.auto()
+
+
+BenchmarkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--benchmark",
+        "--preset",
+        help="What to adapt from and to: glyphs, or a preset of `crodobo data`.  [default: glyphs]",
+    ),
+]
+Folder = Annotated[Path | None, typer.Option("--data", help="The folder of a preset's data.")]
+SourcePath = Annotated[
+    Path | None,
+    typer.Option("--source", help="Labelled public images: a folder of class folders, a list, a table, or IDX files."),
+]
+TargetPath = Annotated[Path | None, typer.Option("--target", help="Images to adapt to, labelled to be scored.")]
+ClassesFile = Annotated[
+    Path | None, typer.Option("--classes", help="TOML that maps, merges and drops classes of either side.")
+]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", metavar="IMAGE,LABEL", help="Columns of a CSV or Parquet table.")
+]
+TargetColumns = Annotated[
+    str | None,
+    typer.Option("--target-columns", metavar="IMAGE,LABEL", help="The target's, if they differ from the source's."),
+]
+SourceLimit = Annotated[int | None, typer.Option(help="Use so many of the source's images.  [default: all]")]
+FitOption = Annotated[
+    Fit | None, typer.Option("--fit", help="How images become square.  [default: squash, or the preset's]")
+]
+Grey = Annotated[bool | None, typer.Option("--grey/--colour", help="One channel or three.  [default: colour]")]
+Flip = Annotated[
+    bool | None,
+    typer.Option("--flip/--no-flip", help="Whether a mirrored image is still of its class.  [default: it is]"),
+]
+SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be decoded.")]
+CacheSize = Annotated[float | None, typer.Option(metavar="GB", help="Room for decoded sources.  [default: 50]")]
+QuerySize = Annotated[int | None, typer.Option(help="Samples in a query.  [default: 64]")]
 Queries = Annotated[int | None, typer.Option(help="Stop the stream after so many.  [default: all]")]
 ImageSize = Annotated[int | None, typer.Option(help="Pixels a side.  [default: the benchmark's]")]
-Backbone = Annotated[str, typer.Option(help="small, a timm name, or torchvision/NAME.")]
-Pretrained = Annotated[bool, typer.Option("--pretrained", help="Fetch the library's pretrained weights.")]
+Backbone = Annotated[
+    str | None, typer.Option(help="small, a timm name, or torchvision/NAME.  [default: small, or the preset's]")
+]
+Pretrained = Annotated[
+    bool | None, typer.Option("--pretrained/--random", help="Fetch the library's pretrained weights, or not.")
+]
 Weights = Annotated[Path | None, typer.Option(help="Initial backbone weights (.safetensors, .pth).")]
 NormOption = Annotated[
     Norm | None,
     typer.Option("--norm", help="BatchNorm statistics at prediction.  [default: the method's, mostly mixed]"),
 ]
-OrderOption = Annotated[Order, typer.Option("--order", help="Which comes first.")]
+OrderOption = Annotated[Order | None, typer.Option("--order", help="Which comes first.  [default: adapt-then-predict]")]
 Stream = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="ORDER",
         help="In which order the target comes: random; by-class; dirichlet(α), classes in bursts, the stronger the "
-        "smaller α; or drift, classes come and go slowly.",
+        "smaller α; or drift, classes come and go slowly.  [default: random]",
     ),
 ]
-Warmup = Annotated[int, typer.Option(help="Steps on the source before the stream.")]
-Lr = Annotated[float, typer.Option(help="Learning rate of new layers.")]
+Warmup = Annotated[
+    int | None, typer.Option(help="Steps on the source before the stream.  [default: 300, or the preset's]")
+]
+Lr = Annotated[float | None, typer.Option(help="Learning rate of new layers.  [default: 0.0008]")]
 BackboneLrScale = Annotated[
     float | None, typer.Option(help="Times that for the backbone.  [default: 0.01 pretrained, 1 random]")
 ]
-WeightDecay = Annotated[float, typer.Option(help="Pull of all weights towards zero.")]
+WeightDecay = Annotated[float | None, typer.Option(help="Pull of all weights towards zero.  [default: 0.0005]")]
 Seeds = Annotated[str, typer.Option(help="Seeds, with commas between them.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes at a time.  [default: the cores]")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of keeping finished runs.")]
@@ -86,18 +136,116 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value.value if isinstance(value, enum.Enum) else value for name, value in known.items()}
 
 
-LEARNING = ("backbone", "pretrained", "weights", "norm", "order", "warmup", "lr", "backbone_lr_scale", "weight_decay")
-STREAMING = ("query_size", "queries", "image_size", "stream")
+LEARNING = (
+    *("backbone", "pretrained", "weights", "norm", "running_weight", "order", "warmup", "lr", "backbone_lr_scale"),
+    *("weight_decay", "learners", "seed", "tau", "lam", "objective", "burn", "parallel", "threads"),
+)
+STREAMING = ("query_size", "queries", "image_size", "stream", "stream_seed", "checkpoint_every", "cache_size")
+OWN_SIZE = 224  # of images of one's own, for a backbone other than the small one
 
 
-def shared_by_runs(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of a command's arguments, the method's settings and the stream's that all of its runs share.
+@dataclass(frozen=True)
+class Chosen:
+    """What a command's arguments come to: the benchmark, settings of the method and of the run."""
 
-    >>> shared_by_runs(dict.fromkeys(LEARNING + STREAMING) | {"lr": 0.1, "queries": 5, "seeds": "0"})
-    ({'lr': 0.1}, {'queries': 5})
+    benchmark: str
+    options: dict[str, Any]
+    run: dict[str, Any]
+
+
+def choose(arguments: dict[str, Any], sides: tuple[str, ...] = ("source", "target")) -> Chosen:
+    """Settle a command's arguments: what is not given is the preset's, and else the default.
+
+    `sides` are the paths that images of one's own need.
+
+    >>> choose({"benchmark": "glyphs", "lr": 0.1, "queries": 5, "seeds": "0"})
+    Chosen(benchmark='glyphs', options={'lr': 0.1}, run={'queries': 5})
     """
-    learning, streaming = ({name: arguments[name] for name in names} for names in (LEARNING, STREAMING))
-    return given(**learning), given(**streaming)
+    from crodobo.data.presets import get_preset, is_preset
+
+    learning, streaming = (given(**{name: arguments.get(name) for name in names}) for names in (LEARNING, STREAMING))
+    data = data_arguments(arguments)
+    name = arguments["benchmark"] or own_name(data, sides)
+    if not is_preset(name):
+        if data:
+            streaming["data"] = settle_data(data)
+            if learning.get("backbone", "small") != "small":
+                streaming.setdefault("image_size", OWN_SIZE)
+        return Chosen(name, learning, streaming)
+    preset = get_preset(name)
+    options = dict(preset.options)
+    if "backbone" in learning or "weights" in learning:
+        options.pop("pretrained", None)  # the preset's weights are of the preset's network
+    if "flip" in data:
+        data["views"] = preset.views.model_dump() | {"flip": data.pop("flip")}
+    return Chosen(name, options | learning, preset.run | streaming | {"data": settle_data(preset.data | data)})
+
+
+def data_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Of a command's arguments, those on data on a disk that were given."""
+    columns = parse_columns(arguments.get("columns"))
+    return given(
+        folder=arguments.get("folder"),
+        source=arguments.get("source"),
+        target=arguments.get("target"),
+        classes=arguments.get("classes"),
+        source_columns=columns,
+        target_columns=parse_columns(arguments.get("target_columns")) or columns,
+        source_limit=arguments.get("source_limit"),
+        fit=arguments.get("fit"),
+        grey=arguments.get("grey"),
+        flip=arguments.get("flip"),
+        skip_broken=arguments.get("skip_broken") or None,
+    )
+
+
+def settle_data(data: dict[str, Any]) -> "DataSettings":
+    """The settings that these arguments are."""
+    from crodobo.config import DataSettings
+    from crodobo.data.classes import read_classes
+
+    data = dict(data)
+    if "classes" in data:
+        data["classes"] = read_classes(data["classes"])
+    if "flip" in data:
+        data["views"] = {"flip": data.pop("flip")}
+    for name in ("folder", "source", "target"):
+        if name in data:
+            data[name] = data[name].expanduser().absolute()  # a run may be resumed from elsewhere
+    return DataSettings.of(**data)
+
+
+def own_name(data: dict[str, Any], sides: tuple[str, ...] = ("source", "target")) -> str:
+    """The name of a benchmark that was given by its paths, or that of the built-in one.
+
+    >>> own_name({"source": Path("data/public"), "target": Path("private.csv")})
+    'public-to-private'
+    >>> own_name({})
+    'glyphs'
+    """
+    if not data:
+        return "glyphs"
+    if "folder" in data:
+        raise BadSettings("--data is the folder of a preset; name it with --preset, or use --source and --target")
+    for side in sides:
+        if side not in data:
+            needed = " and ".join(f"--{each}" for each in sides)
+            raise BadSettings(f"--{side} PATH is missing; images of your own need {needed}")
+    return "-to-".join(data[side].stem for side in sides)
+
+
+def parse_columns(text: str | None) -> tuple[str, str] | None:
+    """Two columns as they are given on the command line.
+
+    >>> parse_columns("file, kind")
+    ('file', 'kind')
+    """
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise BadSettings(f"--columns {text} names no two columns; write for example --columns file,label")
+    return parts[0], parts[1]
 
 
 def as_name(setting: str, value: Any) -> str:

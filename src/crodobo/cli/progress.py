@@ -7,12 +7,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
+from crodobo.inbox.adapt import Tally, Watching
 from crodobo.metrics import QueryRecord, StreamRecord
-from crodobo.run import Reporter
 
 PLAIN_EVERY = 5.0  # seconds between plain lines
 
@@ -62,7 +71,23 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-class QuietReporter(Reporter):
+def describe_files(tally: Tally) -> str:
+    """The state of a stream of files in one line."""
+    parts = [f"{tally.predicted} predicted"]
+    if tally.quarantined:
+        parts.append(f"{tally.quarantined} in quarantine")
+    if tally.waiting:
+        parts.append(f"{tally.waiting} waiting")
+    if tally.kept:
+        parts.append(f"kept {percent(sum(tally.kept) / len(tally.kept))}")
+    if tally.agreement:
+        parts.append(f"agree {percent(sum(tally.agreement) / len(tally.agreement))}")
+    if tally.seconds:
+        parts.append(f"{tally.seconds[-1]:.2f} s/query · {tally.rate:.1f} files/s")
+    return " · ".join(parts)
+
+
+class QuietReporter(Watching):
     """Says nothing; warnings among the notes are dropped too, since the result holds them."""
 
     def __enter__(self) -> Self:
@@ -80,10 +105,14 @@ class PlainReporter(QuietReporter):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last = 0.0
-        self._steps = self._warmed = self._queries = 0
+        self._steps = self._warmed = self._queries = self._told = 0
 
     def note(self, text: str) -> None:
         self._print(text)
+
+    def reading(self, done: int, total: int) -> None:
+        if self._due() or done == total:
+            self._print(f"decoding the source into the cache: {done}/{total}")
 
     def warming_up(self, steps: int) -> None:
         self._steps = steps
@@ -96,12 +125,17 @@ class PlainReporter(QuietReporter):
 
     def streaming(self, queries: int) -> None:
         self._queries = queries
-        self._print(f"stream: {queries} queries")
+        self._print(f"stream: {queries} queries" if queries else "stream: files as they are there")
 
     def query(self, record: StreamRecord) -> None:
         if self._due() or record.queries == self._queries:
             left = (self._queries - record.queries) * (recent(record.rows, "seconds") or 0)
             self._print(f"query {record.queries}/{self._queries} · {describe(record)} · {left:.0f} s left")
+
+    def tally(self, tally: Tally) -> None:
+        if tally.predicted + tally.quarantined != self._told and self._due():
+            self._told = tally.predicted + tally.quarantined
+            self._print(describe_files(tally))
 
     def _due(self) -> bool:
         return time.monotonic() - self._last >= PLAIN_EVERY
@@ -118,12 +152,13 @@ class LiveReporter(QuietReporter):
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
             NumbersColumn(),
             console=console,
         )
         self._task = self._progress.add_task("loading data and libraries", total=None, visible=False)
+        self._reading: TaskID | None = None
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -137,6 +172,11 @@ class LiveReporter(QuietReporter):
     def note(self, text: str) -> None:
         self._progress.console.print(text, highlight=False, markup=False)
 
+    def reading(self, done: int, total: int) -> None:
+        if self._reading is None:
+            self._reading = self._progress.add_task("source ", total=total, numbers="decoding it into the cache, once")
+        self._progress.update(self._reading, completed=done)
+
     def warming_up(self, steps: int) -> None:
         if steps:
             self._task = self._progress.add_task("warm-up", total=steps, numbers="learning the public source")
@@ -145,10 +185,16 @@ class LiveReporter(QuietReporter):
         self._progress.advance(self._task)
 
     def streaming(self, queries: int) -> None:
-        self._task = self._progress.add_task("stream ", total=queries, numbers="")
+        self._task = self._progress.add_task("stream ", total=queries or None, numbers="waiting for files")
 
     def query(self, record: StreamRecord) -> None:
         self._progress.update(self._task, completed=record.queries, numbers=describe(record))
+
+    def tally(self, tally: Tally) -> None:
+        done = tally.predicted + tally.quarantined
+        if done:
+            total = done + tally.waiting
+            self._progress.update(self._task, completed=done, total=total, numbers=describe_files(tally))
 
 
 class NumbersColumn(ProgressColumn):
@@ -163,7 +209,8 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     console = SteadyConsole()
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("online accuracy", f"[bold]{percent(result['online_accuracy'])}[/bold]")
-    table.add_row("one-pass accuracy", f"[bold]{percent(result['one_pass_accuracy'])}[/bold]")
+    metric = "class average" if result["metric"] == "class-average" else "accuracy"
+    table.add_row(f"one-pass {metric}", f"[bold]{percent(result['one_pass'])}[/bold]")
     if result["kept"] is not None:
         table.add_row("pseudo-labels kept", percent(result["kept"]))
     if result["agreement"] is not None:
@@ -183,3 +230,33 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     )
     console.print(table, highlight=False)
     console.print(f"{folder}/report.html", highlight=False, markup=False, soft_wrap=True)
+
+
+def print_adapted(summary: dict[str, Any]) -> None:
+    """What was done with the files of an inbox, and where the predictions are."""
+    console = SteadyConsole()
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    kept = "kept" if summary["kept_files"] else "deleted"
+    table.add_row("predicted", f"[bold]{summary['predicted']} files[/bold], {kept}")
+    if summary["deleted_late"]:
+        table.add_row("deleted at the start", f"{summary['deleted_late']} files, predicted before the last stop")
+    if summary["quarantined"]:
+        table.add_row("in quarantine", f"{summary['quarantined']} files, in {summary['settings']['quarantine']}")
+    if summary["predicted"]:
+        shares = [f"{name} {count}" for name, count in list(summary["classes"].items())[:12]]
+        table.add_row("taken for", ", ".join(shares) + (" …" if len(summary["classes"]) > 12 else ""))
+        table.add_row("mean confidence", percent(summary["mean_confidence"]))
+    if summary["kept"] is not None:
+        table.add_row("pseudo-labels kept", percent(summary["kept"]))
+    if summary["agreement"] is not None:
+        table.add_row("learners agree", percent(summary["agreement"]))
+    if summary["skipped_updates"]:
+        table.add_row("skipped updates", str(summary["skipped_updates"]))
+    if summary["queries"]:
+        table.add_row("queries", f"{summary['queries']}, {summary['queries_in_all']} in all")
+        table.add_row("time per query", f"{summary['seconds_per_query']:.2f} s")
+        table.add_row("erasure", summary["burned"])
+    table.add_row("peak memory", f"{summary['peak_rss_mb']:.0f} MB")
+    console.print(f"\n{summary['method']}", style="bold", highlight=False)
+    console.print(table, highlight=False)
+    console.print(summary["predictions"], highlight=False, markup=False, soft_wrap=True)

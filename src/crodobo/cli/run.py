@@ -13,17 +13,28 @@ if TYPE_CHECKING:
 
 
 def run(
-    benchmark: o.BenchmarkOption = "glyphs",
+    benchmark: o.BenchmarkOption = None,
+    folder: o.Folder = None,
+    source: o.SourcePath = None,
+    target: o.TargetPath = None,
     method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo",
     learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
     seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
-    query_size: o.QuerySize = 64,
+    query_size: o.QuerySize = None,
     queries: o.Queries = None,
-    stream: o.Stream = "random",
+    source_limit: o.SourceLimit = None,
+    stream: o.Stream = None,
     stream_seed: Annotated[int | None, typer.Option(help="Decides that order alone.  [default: --seed]")] = None,
     image_size: o.ImageSize = None,
-    backbone: o.Backbone = "small",
-    pretrained: o.Pretrained = False,
+    fit: o.FitOption = None,
+    grey: o.Grey = None,
+    flip: o.Flip = None,
+    classes: o.ClassesFile = None,
+    columns: o.ColumnsOption = None,
+    target_columns: o.TargetColumns = None,
+    skip_broken: o.SkipBroken = False,
+    backbone: o.Backbone = None,
+    pretrained: o.Pretrained = None,
     weights: o.Weights = None,
     tau: Annotated[float | None, typer.Option(help="Confidence of a pseudo-label.  [default: 0.95]")] = None,
     lam: Annotated[float | None, typer.Option(help="Weight of the diversity term.  [default: 0.4]")] = None,
@@ -35,12 +46,14 @@ def run(
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
     ] = None,
     norm: o.NormOption = None,
-    running_weight: Annotated[float, typer.Option(help="Weight of the running statistics in `mixed`.")] = 0.8,
-    order: o.OrderOption = o.Order.adapt_then_predict,
-    warmup: o.Warmup = 300,
-    lr: o.Lr = 8e-4,
+    running_weight: Annotated[
+        float | None, typer.Option(help="Weight of the running statistics in `mixed`.  [default: 0.8]")
+    ] = None,
+    order: o.OrderOption = None,
+    warmup: o.Warmup = None,
+    lr: o.Lr = None,
     backbone_lr_scale: o.BackboneLrScale = None,
-    weight_decay: o.WeightDecay = 5e-4,
+    weight_decay: o.WeightDecay = None,
     burn: Annotated[
         bool, typer.Option("--burn/--no-burn", help="Refuse methods that keep target data, or allow them.")
     ] = True,
@@ -48,12 +61,18 @@ def run(
     threads: Annotated[
         int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
     ] = None,
+    cache_size: o.CacheSize = None,
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Result folder.  [default: runs/, named after the settings]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Adapt to a benchmark's stream query by query, predict, erase; write numbers, curve, report and model."""
+    """Adapt to a labelled target query by query, predict, erase; write numbers, curve, report and model.
+
+    The target is that of a benchmark, or images of your own (--source and --target). For a stream without labels there
+    is `crodobo adapt`.
+    """
+    arguments = dict(locals())
     # Threads inside an operation that wait by spinning can stall each other on a shared machine; read when torch loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -62,45 +81,20 @@ def run(
     from crodobo.methods import get_method
     from crodobo.run import run as run_benchmark
 
-    given = o.given(
-        learners=learners,
-        seed=seed,
-        backbone=backbone,
-        pretrained=pretrained,
-        weights=weights,
-        tau=tau,
-        lam=lam,
-        objective=objective,
-        norm=norm,
-        burn=burn,
-        running_weight=running_weight,
-        order=order,
-        warmup=warmup,
-        lr=lr,
-        backbone_lr_scale=backbone_lr_scale,
-        weight_decay=weight_decay,
-        parallel=parallel,
-        threads=threads,
-    )
-    given |= o.parse_settings(option or [])
+    chosen = o.choose(arguments)
     settings = RunSettings.of(
-        benchmark=benchmark,
+        benchmark=chosen.benchmark,
         method=method,
-        query_size=query_size,
-        queries=queries,
-        stream=stream,
-        stream_seed=stream_seed,
-        image_size=image_size,
-        checkpoint_every=checkpoint_every,
-        options=get_method(method).Settings.of(**given),
+        options=get_method(method).Settings.of(**chosen.options | o.parse_settings(option or [])),
+        **chosen.run,
     )
-    folder = out or Path("runs") / run_name(settings)
+    results = out or Path("runs") / run_name(settings)
     with make_reporter(quiet) as reporter:
-        result = run_benchmark(settings, folder, resume=resume, reporter=reporter)
+        result = run_benchmark(settings, results, resume=resume, reporter=reporter)
     if quiet:
-        print(folder)
+        print(results)
     else:
-        print_summary(result, folder)
+        print_summary(result, results)
 
 
 def run_name(settings: "RunSettings") -> str:
@@ -116,8 +110,8 @@ def run_name(settings: "RunSettings") -> str:
     'glyphs-crodobo-k2-seed0-stream-dirichlet0.1-stream-seed3'
     """
     options = settings.options
-    name = f"{settings.benchmark}-{settings.method}-k{options.learners}-seed{options.seed}"
-    named = {"benchmark", "method", "options", "learners", "seed", "parallel", "checkpoint_every"}
+    name = f"{settings.benchmark.replace('/', '-')}-{settings.method}-k{options.learners}-seed{options.seed}"
+    named = {"benchmark", "method", "options", "learners", "seed", "parallel", "checkpoint_every", "cache_size", "data"}
     for part in (settings, options):
         for field, info in type(part).model_fields.items():
             value = getattr(part, field)

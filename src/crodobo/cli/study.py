@@ -13,22 +13,34 @@ from crodobo.errors import BadSettings
 def study(
     name: Annotated[str | None, typer.Argument(help="Which study; --list names them.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Say what each study shows.")] = False,
-    benchmark: o.BenchmarkOption = "glyphs",
+    benchmark: o.BenchmarkOption = None,
+    folder: o.Folder = None,
+    source: o.SourcePath = None,
+    target: o.TargetPath = None,
     seeds: o.Seeds = "0,1,2",
     jobs: o.Jobs = None,
-    query_size: o.QuerySize = 64,
+    query_size: o.QuerySize = None,
     queries: o.Queries = None,
+    source_limit: o.SourceLimit = None,
     image_size: o.ImageSize = None,
-    stream: o.Stream = "random",
-    backbone: o.Backbone = "small",
-    pretrained: o.Pretrained = False,
+    fit: o.FitOption = None,
+    grey: o.Grey = None,
+    flip: o.Flip = None,
+    classes: o.ClassesFile = None,
+    columns: o.ColumnsOption = None,
+    target_columns: o.TargetColumns = None,
+    skip_broken: o.SkipBroken = False,
+    stream: o.Stream = None,
+    backbone: o.Backbone = None,
+    pretrained: o.Pretrained = None,
     weights: o.Weights = None,
     norm: o.NormOption = None,
-    order: o.OrderOption = o.Order.adapt_then_predict,
-    warmup: o.Warmup = 300,
-    lr: o.Lr = 8e-4,
+    order: o.OrderOption = None,
+    warmup: o.Warmup = None,
+    lr: o.Lr = None,
     backbone_lr_scale: o.BackboneLrScale = None,
-    weight_decay: o.WeightDecay = 5e-4,
+    weight_decay: o.WeightDecay = None,
+    cache_size: o.CacheSize = None,
     out: Annotated[
         Path | None, typer.Option(help="Result folder.  [default: runs/study-…, named after the settings]")
     ] = None,
@@ -48,14 +60,13 @@ def study(
         return
     if name is None:
         raise BadSettings(f"name a study: {', '.join(STUDIES)}; crodobo study --list says what each shows")
-    chosen = get_study(name)
-    options, run = o.shared_by_runs(arguments)
+    wanted, chosen = get_study(name), o.choose(arguments)
     plan = Plan(
-        folder=out or default_folder(f"study-{name}-{benchmark}", options, run),
-        benchmark=benchmark,
-        entries=chosen.entries,
+        folder=out or default_folder(f"study-{name}", chosen),
+        benchmark=chosen.benchmark,
+        entries=wanted.entries,
         seeds=o.parse_seeds(seeds),
-        options=options,
-        run=run,
+        options=chosen.options,
+        run=chosen.run,
     )
-    carry_out_and_show(plan, chosen, jobs, fresh, quiet, [])
+    carry_out_and_show(plan, wanted, jobs, fresh, quiet, [])

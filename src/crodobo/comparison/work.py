@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from crodobo.comparison.plan import Task
-from crodobo.data import load_benchmark
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
 from crodobo.files import sole_user, write_atomically
 from crodobo.interrupt import StopSignal
@@ -20,7 +19,7 @@ from crodobo.methods import get_method
 from crodobo.metrics import StreamRecord
 from crodobo.outcome import peak_memory
 from crodobo.protocol import offline, steps_of_epoch
-from crodobo.run import Reporter, finished, identity_of, make_method, run, warm
+from crodobo.run import Reporter, finished, identity_of, load_data, make_method, run, warm
 from crodobo.warm_start import load_warm_start, save_warm_start, stored_learners
 
 
@@ -94,7 +93,7 @@ class LineReporter(Reporter):
 
 def _warm_up(task: Task, reporter: LineReporter) -> None:
     options = task.settings.options
-    benchmark = load_benchmark(task.settings.benchmark, task.settings.image_size)
+    benchmark = load_data(task.settings, reporter)
     with sole_user(task.folder / f".{task.warm_start.stem}"), StopSignal() as stop:
         learners, seconds = warm(benchmark, options, reporter, stop)
         save_warm_start(task.warm_start, benchmark, learners, options, seconds)
@@ -106,7 +105,7 @@ def _online(task: Task, reporter: LineReporter) -> None:
 
 def _offline(task: Task, reporter: LineReporter) -> None:
     options, size = task.settings.options, task.settings.query_size
-    benchmark = load_benchmark(task.settings.benchmark, task.settings.image_size)
+    benchmark = load_data(task.settings, reporter)
     with sole_user(task.folder), StopSignal() as stop:
         learners, _ = load_warm_start(task.warm_start, benchmark, options)
         method = make_method(get_method(task.settings.method), benchmark, learners, options)
@@ -131,6 +130,7 @@ def _offline(task: Task, reporter: LineReporter) -> None:
             "method": task.settings.method,
             "seed": task.seed,
             "epochs": task.epochs,
+            "offline": confusion.class_average if benchmark.metric == "class-average" else confusion.accuracy,
             "offline_accuracy": confusion.accuracy,
             "offline_class_average": confusion.class_average,
             "per_class_accuracy": dict(zip(benchmark.source.classes, confusion.per_class, strict=True)),

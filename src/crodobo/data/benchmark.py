@@ -11,6 +11,7 @@ from crodobo import pixels
 from crodobo.augment import Augment
 from crodobo.data.order import stream_order
 from crodobo.errors import BadSource
+from crodobo.prefetch import ahead
 from crodobo.query import Query
 from crodobo.source import Source
 
@@ -29,19 +30,25 @@ class Benchmark:
         The target; it arrives as a stream, and its labels are for scoring alone.
     augment
         Weak and strong views that suit the images.
+    metric
+        What its accuracy is by custom: over all samples, or `class-average`, the mean of the classes' accuracies.
+    stamp
+        Changes when data on disk does; empty for data that does not.
     """
 
     name: str
     description: str
     source: Source
-    images: Tensor
+    images: pixels.Images
     labels: Tensor
     augment: Augment
+    metric: str = "accuracy"
+    stamp: str = ""
 
     def __post_init__(self) -> None:
-        if problem := pixels.problem(self.images):
+        if isinstance(self.images, Tensor) and (problem := pixels.problem(self.images)):
             raise BadSource(f"the target of {self.name} {problem}")
-        if self.images.shape[1:] != self.source.images.shape[1:]:
+        if tuple(self.images.shape[1:]) != self.source.shape:
             raise BadSource(
                 f"target and source of {self.name} differ in shape: {tuple(self.images.shape[1:])} "
                 f"and {self.source.shape}; bring them to one size and number of channels"
@@ -61,12 +68,18 @@ class Benchmark:
     def stream(
         self, size: int, seed: int, *, kind: str = "random", start: int = 0, queries: int | None = None
     ) -> Iterator[tuple[Query, Tensor]]:
-        """Queries of `size` with their labels in that order, from query `start` up to `queries` in all."""
-        for indices in self.order(seed, kind).split(size)[start:queries]:
-            yield Query(self.images[indices]), self.labels[indices]
+        """Queries of `size` with their labels in that order, from query `start` up to `queries` in all.
+
+        Images that are decoded as they are read are decoded while the query before is at work.
+        """
+        chosen = self.order(seed, kind).split(size)[start:queries]
+        queries_in_order = ((Query(self.images[indices]), self.labels[indices]) for indices in chosen)
+        return queries_in_order if isinstance(self.images, Tensor) else ahead(queries_in_order)
 
     def resized(self, size: int) -> "Benchmark":
         """The same benchmark with images of `size` × `size` pixels."""
+        assert isinstance(self.images, Tensor)
+        assert isinstance(self.source.images, Tensor)
         source = Source(resize(self.source.images, size), self.source.labels, self.source.classes)
         return replace(self, source=source, images=resize(self.images, size))
 

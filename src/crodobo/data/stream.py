@@ -1,11 +1,18 @@
 """Streams: data that arrives as queries."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from crodobo import pixels
+from crodobo.data.images import DecodedOnRead
+from crodobo.data.listing import images_under
+from crodobo.data.pictures import Files
+from crodobo.errors import BadData
+from crodobo.prefetch import ahead
 from crodobo.query import Query
 
 
@@ -25,3 +32,21 @@ def from_arrays(images: Tensor | np.ndarray, size: int = 64) -> Iterator[Query]:
     """
     for batch in pixels.as_tensor(images).split(size):
         yield Query(batch.clone())
+
+
+def from_folder(
+    path: str | Path, size: int = 64, *, image_size: int = 64, grey: bool = False
+) -> Iterator[tuple[Query, list[Path]]]:
+    """Queries of the images under a folder, each with the paths of its images, in order of their names.
+
+    Images are decoded by this process, in memory alone, while the query before is at work. The files stay where they
+    are; `crodobo adapt` deletes them, and withstands a crash.
+    """
+    folder = Path(path)
+    files = list(images_under(folder))
+    if not files:
+        raise BadData(f"there is no image under {folder}")
+    pictures = Files(folder, [str(file.relative_to(folder)) for file in files])
+    images = DecodedOnRead(pictures, (1 if grey else 3, image_size, image_size), "squash")
+    chosen = torch.arange(len(files)).split(size)
+    return ahead((Query(images[numbers]), [files[number] for number in numbers.tolist()]) for numbers in chosen)

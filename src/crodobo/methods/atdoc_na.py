@@ -10,6 +10,7 @@ from crodobo.config import MethodSettings, NonNegative, Positive
 from crodobo.errors import BadSource
 from crodobo.learner import Learner
 from crodobo.methods.offline import Offline, describe_all
+from crodobo.pixels import Images
 from crodobo.prediction import Adaptation
 from crodobo.query import Query
 
@@ -62,7 +63,7 @@ class ATDOCNA(Offline):
     settings: ATDOCSettings
     banks: list[Bank] | None = None
 
-    def survey(self, images: Tensor) -> None:
+    def survey(self, images: Images) -> None:
         if len(images) < 2:
             raise BadSource("atdoc-na labels a sample by its neighbours, and a target of one has none")
         if self.banks is None:

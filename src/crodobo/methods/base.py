@@ -14,6 +14,7 @@ from crodobo.config import MethodSettings
 from crodobo.engine import Sequence, make_engine
 from crodobo.errors import BadQuery, BadSettings
 from crodobo.learner import Learner, average, make_learners, warm_up
+from crodobo.pixels import Images
 from crodobo.prediction import Adaptation, Prediction
 from crodobo.query import Query
 from crodobo.source import Source
@@ -97,7 +98,7 @@ class Method(ABC):
         Tensors derived from the images go through `query.own`, so that they are erased with the query.
         """
 
-    def survey(self, images: Tensor) -> None:  # noqa: B027
+    def survey(self, images: Images) -> None:  # noqa: B027
         """Offline: look over the whole target at the start of an epoch."""
 
     def revisit(self, query: Query, images: Tensor, indices: Tensor) -> Adaptation:

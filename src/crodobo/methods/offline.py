@@ -27,7 +27,7 @@ class Offline(Method):
         raise BadSettings(f"{self.name} goes over the whole target again and again, so it has no online form")
 
 
-def describe_all(learner: Learner, images: Tensor, size: int = 256) -> Encoded:
+def describe_all(learner: Learner, images: pixels.Images, size: int = 256) -> Encoded:
     """Features and logits of the whole target, as at prediction."""
-    parts = [learner.describe(pixels.to_unit(batch)) for batch in images.split(size)]
+    parts = [learner.describe(pixels.to_unit(batch)) for batch in pixels.in_batches(images, size)]
     return Encoded(torch.cat([part.features for part in parts]), torch.cat([part.logits for part in parts]))

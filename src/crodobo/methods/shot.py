@@ -10,6 +10,7 @@ from crodobo.config import MethodSettings, NonNegative
 from crodobo.learner import Encoded, Learner
 from crodobo.losses import diversity, entropy
 from crodobo.methods.offline import Offline, describe_all
+from crodobo.pixels import Images
 from crodobo.prediction import Adaptation
 from crodobo.query import Query
 
@@ -57,7 +58,7 @@ class SHOT(Offline):
     def prepare(self, learner: Learner) -> None:
         learner.network.classifier.requires_grad_(False)
 
-    def survey(self, images: Tensor) -> None:
+    def survey(self, images: Images) -> None:
         self.pseudo_labels = self.engine.map(
             lambda learner: centroid_labels(describe_all(learner, images)), self.learners
         )

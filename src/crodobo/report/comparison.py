@@ -39,9 +39,9 @@ def rows_table(results: Results, study: str, head: str, per_class: bool) -> Tabl
     rows = []
     for runs in results.rows:
         cells = [_class_cell(runs, name) for name in classes]
-        cells += [_cell(runs, "online_accuracy"), _cell(runs, "one_pass_accuracy")]
+        cells += [_cell(runs, "online_accuracy"), _cell(runs, "one_pass")]
         if has_offline:
-            cells.append(_cell(runs, "offline_accuracy", offline=True))
+            cells.append(_cell(runs, "offline", offline=True))
         figures = printed.get(runs.entry.key, paper.Figures())
         cells += [Cell(getattr(figures, column.key.removeprefix("paper_"))) for column in columns[len(cells) :]]
         rows.append(_row(runs, cells))
@@ -54,7 +54,7 @@ def sweep_table(results: Results, study: Study) -> Table:
     columns = [Column(runs.entry.key, runs.entry.label, "highest") for runs in results.rows]
     columns += [Column("mean", "mean"), Column("variance", "variance", digits=2)]
     rows = []
-    for name, key in (("online", "online_accuracy"), ("one-pass", "one_pass_accuracy")):
+    for name, key in (("online", "online_accuracy"), ("one-pass", "one_pass")):
         cells = [_cell(runs, key) for runs in results.rows]
         rows.append(Row(name, cells + _mean_and_variance(cells)))
     if printed:

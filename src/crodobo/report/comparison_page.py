@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from crodobo.comparison.plan import Plan
 from crodobo.comparison.results import Results
 from crodobo.comparison.studies import Study
 from crodobo.files import write_atomically
@@ -43,7 +44,7 @@ def as_data(results: Results, study: Study | None) -> dict[str, Any]:
         "study": study.name if study else None,
         "benchmark": plan.benchmark,
         "seeds": plan.seeds,
-        "options": {name: str(value) for name, value in (plan.options | plan.run).items()},
+        "options": {name: str(value) for name, value in _settings(plan).items()},
         "protocol": results.protocol,
         "entries": {
             row.entry.key: {
@@ -61,9 +62,17 @@ def as_data(results: Results, study: Study | None) -> dict[str, Any]:
 
 
 def _numbers(result: dict[str, Any]) -> dict[str, Any]:
-    names = ["online_accuracy", "one_pass_accuracy", "one_pass_class_average", "offline_accuracy", "per_class_accuracy"]
+    names = ["online_accuracy", "metric", "one_pass", "one_pass_accuracy", "one_pass_class_average"]
+    names += ["offline", "offline_accuracy", "offline_class_average", "per_class_accuracy"]
     names += ["seconds_per_query", "seconds", "peak_rss_mb", "kept", "agreement", "skipped_updates"]
     return {name: result[name] for name in names if name in result}
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    """What all runs share, those of the data one by one."""
+    data = plan.run.get("data")
+    shared = {name: value for name, value in (plan.options | plan.run).items() if name != "data"}
+    return shared | (data.model_dump(mode="json", exclude_defaults=True) if data else {})
 
 
 def render(results: Results, study: Study | None, tables: list[Table], pictures: dict[str, bytes | None]) -> str:
@@ -79,7 +88,7 @@ def render(results: Results, study: Study | None, tables: list[Table], pictures:
             pictures={name: inline(picture) for name, picture in pictures.items() if picture},
             problems=results.problems,
             protocol=results.protocol,
-            settings={"seeds": ", ".join(map(str, plan.seeds))} | plan.options | plan.run,
+            settings={"seeds": ", ".join(map(str, plan.seeds))} | _settings(plan),
             runs=[
                 (row.entry.label, [(seed, f"runs/{row.entry.key}-seed{seed}/report.html") for seed in row.online])
                 for row in results.rows

@@ -30,14 +30,15 @@ def draw_curve(outcome: Outcome) -> bytes:
     if any(row.agreement is not None for row in rows):
         agreement = [100 * row.agreement if row.agreement is not None else float("nan") for row in rows]
         axes.plot(queries, agreement, color=GREEN, lw=1, label="agreement of the learners")
+    average = " class average" if result["metric"] == "class-average" else ""
     online = f"online accuracy ({100 * result['online_accuracy']:.1f} %)"
     axes.plot(queries, [100 * row.online_accuracy for row in rows], color=BLUE, lw=2.5, label=online)
     axes.axhline(
-        100 * result["one_pass_accuracy"],
+        100 * result["one_pass"],
         color=BLUE,
         lw=1,
         ls="--",
-        label=f"one-pass, the final model ({100 * result['one_pass_accuracy']:.1f} %)",
+        label=f"one-pass{average}, the final model ({100 * result['one_pass']:.1f} %)",
     )
     axes.set(xlabel=f"query (of {outcome.settings.query_size} samples)", ylabel="%", ylim=(0, 102))
     axes.set_title(

@@ -6,12 +6,14 @@ For benchmarks alone: the samples come from the benchmark, which owns them, not 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from crodobo.outcome import Outcome
 from crodobo.report.curve import png
 
 RIGHT, WRONG = "#2e8b57", "#c0392b"
+TITLE, WIDTH, HEIGHT, SIDE = 1.2, 0.44, 0.66, 0.41  # inches: of a row's title, of a sample's place, of its longer side
 
 
 def draw_exhibit(outcome: Outcome) -> bytes | None:
@@ -27,26 +29,36 @@ def draw_exhibit(outcome: Outcome) -> bytes | None:
     predicted = outcome.record.predicted[first : first + count]
     labels = outcome.benchmark.labels[targets].tolist()
 
-    figure = Figure(figsize=(0.44 * count + 1.2, 0.66 * (len(bootstraps) + 1)), dpi=110)
-    grid = figure.subplots(len(bootstraps) + 1, count, squeeze=False)
+    width, height = TITLE + WIDTH * count, HEIGHT * (len(bootstraps) + 1)
+    figure = Figure(figsize=(width, height), dpi=110)
+    axes = figure.add_axes((0, 0, 1, 1))  # for all samples, in inches: axes for each take four times as long
+    axes.set(xlim=(0, width), ylim=(height, 0), autoscale_on=False)
+    axes.set_axis_off()
     for number, drawn in enumerate(bootstraps):
         names = [classes[label] for label in source.labels[drawn].tolist()]
-        _row(grid[number], source.images[drawn], names, ["#555555"] * count, f"source, learner {number + 1}")
+        _row(axes, number, source.images[drawn], names, ["#555555"] * count, f"source, learner {number + 1}")
     names = [classes[label] if label >= 0 else "–" for label in predicted]
     colours = [RIGHT if guess == label else WRONG for guess, label in zip(predicted, labels, strict=True)]
-    _row(grid[-1], outcome.benchmark.images[targets], names, colours, f"target, query {outcome.exhibit.query}")
-    figure.subplots_adjust(
-        left=1.15 / (0.44 * count + 1.2), right=0.995, top=0.99, bottom=0.08, wspace=0.08, hspace=0.45
-    )
+    title = f"target, query {outcome.exhibit.query}"
+    _row(axes, len(bootstraps), outcome.benchmark.images[targets], names, colours, title)
     return png(figure)
 
 
-def _row(row: list[Axes], images: Tensor, names: list[str], colours: list[str], title: str) -> None:
-    for axes, image, name, colour in zip(row, images, names, colours, strict=True):
+def _row(axes: Axes, number: int, images: Tensor, names: list[str], colours: list[str], title: str) -> None:
+    down, across = (SIDE * side / max(images.shape[-2:]) for side in images.shape[-2:])
+    top = HEIGHT * number + 0.02 + (SIDE - down) / 2
+    axes.text(TITLE - 0.07, top + down / 2, title, ha="right", va="center", fontsize=8)
+    for place, (image, name, colour) in enumerate(zip(images, names, colours, strict=True)):
+        left = TITLE + WIDTH * place + (WIDTH - across) / 2 - 0.02
         picture = image.permute(1, 2, 0) if len(image) == 3 else image[0]
-        axes.imshow(picture.numpy(), cmap="gray", vmin=0, vmax=255 if image.dtype == torch.uint8 else 1)
-        axes.set(xticks=[], yticks=[])
-        axes.set_xlabel(name, fontsize=8, color=colour, fontweight="bold", labelpad=1)
-        for spine in axes.spines.values():
-            spine.set_color(colour)
-    row[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
+        axes.imshow(
+            picture.numpy(),
+            cmap="gray",
+            vmin=0,
+            vmax=255 if image.dtype == torch.uint8 else 1,
+            extent=(left, left + across, top + down, top),
+            aspect="auto",
+        )
+        axes.add_patch(Rectangle((left, top), across, down, fill=False, edgecolor=colour, lw=0.8))
+        place_of_name = (left + across / 2, top + down + 0.02)
+        axes.text(*place_of_name, name, ha="center", va="top", fontsize=8, color=colour, fontweight="bold")

@@ -51,7 +51,7 @@ def draw_sensitivity(results: Results, study: Study) -> bytes | None:
     figure = Figure(figsize=(6, 4), dpi=150, layout="constrained")
     axes = figure.subplots()
     values = [float(row.entry.key) for row in results.rows]
-    for name, key, style in (("online", "online_accuracy", "o-"), ("one-pass", "one_pass_accuracy", "s--")):
+    for name, key, style in (("online", "online_accuracy", "o-"), ("one-pass", "one_pass", "s--")):
         found = [mean_and_deviation([100 * result[key] for result in row.online.values()]) for row in results.rows]
         means = [mean or 0.0 for mean, _ in found]
         spread = [deviation or 0.0 for _, deviation in found]

@@ -1,0 +1,119 @@
+"""`crodobo adapt`: a private stream of image files, adapted to, predicted, deleted."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crodobo.cli import options as o
+from crodobo.errors import BadSettings
+
+
+def adapt(
+    inbox: Annotated[Path, typer.Option(help="The folder with private images.")],
+    predictions: Annotated[Path, typer.Option(help="The CSV that predictions are appended to.")],
+    source: o.SourcePath = None,
+    benchmark: Annotated[
+        str | None, typer.Option("--preset", help="Use the source and the settings of a preset of `crodobo data`.")
+    ] = None,
+    folder: o.Folder = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on as images arrive, until Ctrl-C or SIGTERM.")] = False,
+    max_wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Do not wait longer for a query to be full.")
+    ] = 10.0,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Leave images that are predicted where they are.")
+    ] = False,
+    recursive: Annotated[bool, typer.Option("--recursive", help="Look into the folders of the inbox too.")] = False,
+    quarantine: Annotated[
+        Path | None, typer.Option(help="Where files go that cannot be decoded.  [default: INBOX/quarantine]")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write a column for the probability of each class.")
+    ] = False,
+    state: Annotated[
+        Path | None, typer.Option(help="Where the learners' state is kept.  [default: PREDICTIONS.state]")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start with new learners instead of going on.")] = False,
+    method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo",
+    learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
+    seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
+    query_size: o.QuerySize = None,
+    source_limit: o.SourceLimit = None,
+    image_size: o.ImageSize = None,
+    fit: o.FitOption = None,
+    grey: o.Grey = None,
+    flip: o.Flip = None,
+    classes: o.ClassesFile = None,
+    columns: o.ColumnsOption = None,
+    skip_broken: o.SkipBroken = False,
+    backbone: o.Backbone = None,
+    pretrained: o.Pretrained = None,
+    weights: o.Weights = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
+    ] = None,
+    norm: o.NormOption = None,
+    order: o.OrderOption = None,
+    warmup: o.Warmup = None,
+    lr: o.Lr = None,
+    backbone_lr_scale: o.BackboneLrScale = None,
+    weight_decay: o.WeightDecay = None,
+    parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
+    ] = None,
+    cache_size: o.CacheSize = None,
+    checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
+    quiet: o.Quiet = False,
+) -> None:
+    """Adapt to private images without labels: predict each, append it to a CSV, then DELETE the image.
+
+    Killed at any moment and started again with the same command it loses no prediction, predicts no image twice, and
+    leaves none that has its prediction.
+    """
+    arguments = dict(locals())
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if keep_files and not quiet:
+        print(f"images in {inbox} are kept (--keep-files); predictions go to {predictions}", flush=True)
+    elif not quiet:
+        print(f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}", flush=True)
+
+    from crodobo.cli.progress import make_reporter, print_adapted
+    from crodobo.config import AdaptSettings
+    from crodobo.data.presets import is_preset
+    from crodobo.inbox import adapt as adapt_to
+    from crodobo.methods import get_method
+
+    if source is None and benchmark is None:
+        raise BadSettings(
+            "there is no source; name labelled public images with --source PATH, or a preset's with --data"
+        )
+    chosen = o.choose(arguments, sides=("source",))
+    if benchmark and not is_preset(benchmark):
+        raise BadSettings(f"there is no preset {benchmark!r}; `crodobo data` lists them")
+    inbox, predictions = inbox.expanduser().absolute(), predictions.expanduser().absolute()
+    chosen.run.pop("stream", None)
+    settings = AdaptSettings.of(
+        inbox=inbox,
+        predictions=predictions,
+        state=state or predictions.with_name(f"{predictions.name}.state"),
+        quarantine=(quarantine or inbox / "quarantine").absolute(),
+        preset=benchmark,
+        method=method,
+        options=get_method(method).Settings.of(**chosen.options | o.parse_settings(option or [])),
+        max_wait=max_wait,
+        watch=watch,
+        recursive=recursive,
+        keep_files=keep_files,
+        probabilities=probabilities,
+        **chosen.run,
+    )
+    with make_reporter(quiet) as reporter:
+        summary = adapt_to(settings, fresh=fresh, reporter=reporter)
+    if quiet:
+        print(predictions)
+    else:
+        print_adapted(summary)

@@ -1,0 +1,99 @@
+"""`crodobo data`: data sets that presets know, and whether a copy of one is whole."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crodobo.errors import BadData, BadSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from crodobo.data.check import Finding
+
+data = typer.Typer(
+    add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+)
+
+
+@data.callback(invoke_without_command=True)
+def list_all(context: typer.Context) -> None:
+    """List the presets: what each is, where to get it, its licence, and what its folder must look like."""
+    if context.invoked_subcommand:
+        return
+    from rich.console import Console
+
+    from crodobo.data.presets import family_of, get_preset, preset_names
+
+    console = Console()
+    _print(console, "glyphs", "printed digits → handwritten digits, 10 classes; built in, nothing to fetch", {})
+    for name in preset_names():
+        domains = family_of(name)
+        preset = get_preset(name.replace("FROM-TO", "-".join(list(domains)[:2]))) if domains else get_preset(name)
+        facts = {"from": preset.address, "licence": preset.licence}
+        if preset.notes:
+            facts["note"] = " ".join(preset.notes.split())
+        _print(console, name, preset.title, facts, preset.layout)
+    console.print("\ncrodobo data check NAME FOLDER looks a copy over; crodobo run --preset NAME --data FOLDER runs it")
+
+
+@data.command()
+def check(
+    name: Annotated[str, typer.Argument(help="The preset.")],
+    folder: Annotated[Path | None, typer.Argument(help="Its folder.")] = None,
+    source: Annotated[Path | None, typer.Option(help="The source's folder, where it is apart.")] = None,
+    target: Annotated[Path | None, typer.Option(help="The target's folder, where it is apart.")] = None,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every image too; takes minutes.")] = False,
+) -> None:
+    """Compare a copy with the known totals, and say what is missing; status 1 if something is."""
+    from rich.console import Console
+
+    from crodobo.config import DataSettings
+    from crodobo.data.check import check as look_over
+    from crodobo.data.presets import get_preset
+
+    if folder is None and (source is None or target is None):
+        raise BadSettings("name the folder of the data, or --source and --target")
+    preset = get_preset(name)
+    paths = {"folder": folder, "source": source, "target": target}
+    settings = DataSettings.of(**{side: path.expanduser().absolute() for side, path in paths.items() if path})
+    console = Console()
+    with console.status("looking it over"):
+        findings = look_over(preset, settings, decode=decode)
+    for finding in findings:
+        _print_finding(console, finding)
+    if problems := sum(len(finding.problems) for finding in findings):
+        plural = "s" if problems > 1 else ""
+        raise BadData(f"{name} is not as it should be: {problems} problem{plural} (above)")
+    console.print(f"{name} is whole", style="bold")
+
+
+def _print(console: "Console", name: str, title: str, facts: dict[str, str], layout: str = "") -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print()
+    console.print(Text.assemble((name, "bold"), f"  {title}"), highlight=False)
+    for what, text in facts.items():
+        console.print(Padding(Text(f"{what}: {text}"), (0, 0, 0, 2)), highlight=False)
+    if layout:
+        console.print(Padding(Text(layout, style="dim"), (0, 0, 0, 4)), highlight=False)
+
+
+def _print_finding(console: "Console", finding: "Finding") -> None:
+    from rich.table import Table
+
+    total = sum(finding.counts.values())
+    known = f" of {finding.total:,}" if finding.total else ""
+    console.print(f"\n{finding.side}: {total:,} images{known}", style="bold", highlight=False)
+    table = Table("class", "images", "known", box=None, padding=(0, 2, 0, 0))
+    for name in finding.counts | finding.known:
+        there, should = finding.counts.get(name), finding.known.get(name)
+        table.add_row(name, f"{there:,}" if there else "–", f"{should:,}" if should else "–")
+    if finding.counts:
+        console.print(table, highlight=False)
+    for problem in finding.problems[:20]:
+        console.print(f"  {problem}", style="red", highlight=False, markup=False, soft_wrap=True)
+    if len(finding.problems) > 20:
+        console.print(f"  and {len(finding.problems) - 20} more", style="red", highlight=False)

@@ -1,0 +1,89 @@
+"""Looking a data set over before anything is run on it: counts against the known ones, files that are not there."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from crodobo.config import DataSettings
+from crodobo.data.assemble import classes_of, read_source, read_target
+from crodobo.data.classes import natural
+from crodobo.data.listing import Listing
+from crodobo.data.presets import Domain, Preset
+from crodobo.engine import available_cores
+from crodobo.errors import BadImage, CrodoboError
+
+DECODED = (3, 32, 32)  # the size at which images are tried
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one domain."""
+
+    side: str
+    counts: dict[str, int] = field(default_factory=dict)
+    known: dict[str, int] = field(default_factory=dict)
+    total: int | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def check(
+    preset: Preset,
+    data: DataSettings,
+    *,
+    decode: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Finding]:
+    """Look both domains over; a finding without problems is as it should be."""
+    findings = []
+    for side, read, domain in (("source", read_source, preset.source), ("target", read_target, preset.target)):
+        try:
+            listing = read(data, preset)
+        except CrodoboError as error:
+            findings.append(Finding(side, known=domain.counts, total=domain.total, problems=[str(error)]))
+            continue
+        problems = [*_wrong_counts(listing, domain, preset, data), *_missing(listing)]
+        if decode and not problems:
+            problems = _broken(listing, progress)
+        findings.append(Finding(side, listing.counts, domain.counts, domain.total, problems))
+    return findings
+
+
+def _wrong_counts(listing: Listing, domain: Domain, preset: Preset, data: DataSettings) -> list[str]:
+    counts, problems = listing.counts, []
+    names = sorted(classes_of(data, preset).names or domain.counts, key=natural)
+    if absent := [name for name in names if name not in counts]:
+        problems.append(f"no image of {', '.join(absent)}")
+    for name, known in domain.counts.items():
+        if name in counts and counts[name] != known:
+            problems.append(f"{name} has {counts[name]:,} images, {_difference(counts[name], known)}")
+    total = sum(counts.values())
+    if not domain.counts and domain.total and total != domain.total:
+        problems.append(f"{total:,} images in all, {_difference(total, domain.total)}")
+    return problems
+
+
+def _difference(count: int, known: int) -> str:
+    return f"{abs(known - count):,} {'fewer' if count < known else 'more'} than the known {known:,}"
+
+
+def _missing(listing: Listing) -> list[str]:
+    missing = listing.pictures.missing()
+    more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+    return [f"{len(missing):,} images are listed but not there: {', '.join(missing[:3])}{more}"] if missing else []
+
+
+def _broken(listing: Listing, progress: Callable[[int, int], None]) -> list[str]:
+    def problem(number: int) -> str | None:
+        try:
+            listing.pictures.read(number, DECODED, "squash")
+        except BadImage as error:
+            return str(error)
+        return None
+
+    found = []
+    with ThreadPoolExecutor(available_cores()) as pool:
+        for done, sentence in enumerate(pool.map(problem, range(len(listing.labels))), start=1):
+            if sentence:
+                found.append(sentence)
+            progress(done, len(listing.labels))
+    return found

@@ -1,0 +1,57 @@
+"""Images that do not lie in memory as a whole, and are read by their numbers as a tensor would be."""
+
+import mmap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crodobo.config import Fit
+from crodobo.data.pictures import Pictures, Shape
+from crodobo.engine import available_cores
+
+
+class DecodedOnRead:
+    """Pictures that are decoded when they are asked for, by threads of this process, and kept nowhere."""
+
+    dtype = torch.uint8
+
+    def __init__(self, pictures: Pictures, shape: Shape, fit: Fit) -> None:
+        self.shape = (len(pictures), *shape)
+        self._pictures = pictures
+        self._fit = fit
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, numbers: Tensor) -> Tensor:
+        batch = torch.empty((len(numbers), *self.shape[1:]), dtype=torch.uint8)
+
+        def read(place: int, number: int) -> None:
+            batch[place] = torch.from_numpy(self._pictures.read(number, self.shape[1:], self._fit))
+
+        with ThreadPoolExecutor(available_cores()) as pool:
+            list(pool.map(read, range(len(numbers)), numbers.tolist()))
+        return batch
+
+
+class MemoryMapped:
+    """Decoded images in a file, of which only those that are asked for come into memory."""
+
+    dtype = torch.uint8
+
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._array = np.frombuffer(self._map, np.uint8, count=int(np.prod(shape))).reshape(shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, numbers: Tensor) -> Tensor:
+        batch = torch.from_numpy(self._array[numbers.numpy()])
+        self._map.madvise(mmap.MADV_DONTNEED)  # pages that were read stay in the system's cache, not in this process
+        return batch

@@ -1,0 +1,139 @@
+"""Layouts in which the paper's data is distributed, where a folder, a list or a table does not say it all."""
+
+import csv
+import io
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from crodobo.data.listing import Columns, Listing, read_listing
+from crodobo.data.pictures import Files
+from crodobo.errors import BadData
+
+Reader = Callable[..., Listing]
+
+
+def any_form(path: Path, columns: Columns | None = None) -> Listing:
+    """Whatever a path of one's own data may be."""
+    return read_listing(path, columns)
+
+
+def camelyon17(root: Path, centers: Sequence[int], split: int | None = None) -> Listing:
+    """WILDS: `metadata.csv`, and patches whose names are made of its columns; the label is `tumor`."""
+    names, labels = [], []
+    for row in _rows(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")):
+        if int(row["center"]) in centers and split in (None, int(row["split"])):
+            case = f"patient_{row['patient']}_node_{row['node']}"
+            names.append(f"patches/{case}/patch_{case}_x_{row['x_coord']}_y_{row['y_coord']}.png")
+            labels.append(row["tumor"])
+    return Listing(Files(root, names), labels, str(root))
+
+
+def deepfashion(root: Path, partitions: Sequence[str]) -> Listing:
+    """DeepFashion's category prediction: lists of categories, of images and of partitions, each with two head lines."""
+    notes = next((root / name for name in ("Anno_coarse", "Anno") if (root / name).is_dir()), root)
+    categories = [" ".join(words[:-1]) for words in _table(notes / "list_category_cloth.txt")]
+    wanted = set(partitions)
+    partition = {words[0]: words[1] for words in _table(_first(root, "Eval/list_eval_partition.txt"))}
+    names, labels = [], []
+    path = notes / "list_category_img.txt"
+    for words in _table(path):
+        name, number = words[0], words[-1]
+        if partition.get(name) in wanted:
+            if not number.isdecimal() or not 1 <= int(number) <= len(categories):
+                raise BadData(f"{path} gives {name} the category {number}, but there are {len(categories)}")
+            names.append(name)
+            labels.append(categories[int(number) - 1])
+    return Listing(Files(_folder_of_images(root), names), labels, str(root))
+
+
+def covid_da(root: Path, lists: Sequence[str], keys: Sequence[Sequence[str]], folders: Sequence[str]) -> Listing:
+    """COVID-DA: a pickled dictionary of lists of (image name, label), and the folders that hold the images.
+
+    `lists`, `keys` and `folders` are alternatives, since the data set was published in several versions.
+    """
+    path = next((found for name in lists if (found := _first(root, name)).exists()), root / lists[0])
+    content = _read_plain_pickle(path)
+    names, labels = [], []
+    where = [root / folder for folder in folders if (root / folder).is_dir()]
+    if not where:
+        raise BadData(f"{root} has none of the folders {', '.join(folders)}; `crodobo data` shows the layout")
+    index = {file.name: str(file.relative_to(root)) for folder in where for file in sorted(folder.rglob("*.*"))}
+    chosen = next((names for names in keys if all(name in content for name in names)), None)
+    if chosen is None:
+        raise BadData(f"{path} has no list {keys[0][0]}; it has {', '.join(map(str, content))}")
+    for key in chosen:
+        for entry in content[key]:
+            if not isinstance(entry, tuple | list) or len(entry) != 2:
+                raise BadData(f"{path} has an entry {entry!r} in {key} that is no pair of image and label")
+            name = Path(entry[0].decode() if isinstance(entry[0], bytes) else str(entry[0])).name
+            names.append(index.get(name, f"{folders[0]}/{name}"))
+            labels.append(str(entry[1]))
+    return Listing(Files(root, names), labels, str(path))
+
+
+READERS: dict[str, Reader] = {
+    "any": any_form,
+    "camelyon17": camelyon17,
+    "deepfashion": deepfashion,
+    "covid-da": covid_da,
+}
+
+
+def _first(root: Path, name: str) -> Path:
+    """A file at its place below the root, or in the root itself."""
+    return next((path for path in (root / name, root / Path(name).name) if path.exists()), root / name)
+
+
+def _folder_of_images(root: Path) -> Path:
+    """The folder in which `img/…` lies."""
+    return next((root / name for name in ("Img", ".", "img") if (root / name / "img").is_dir()), root / "Img")
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    with io.StringIO(_read(path)) as file:
+        reader = csv.DictReader(file)
+        if lacking := [name for name in columns if name not in (reader.fieldnames or ())]:
+            raise BadData(f"{path} has no column {lacking[0]}; it has {', '.join(reader.fieldnames or ())}")
+        yield from reader
+
+
+def _table(path: Path) -> list[list[str]]:
+    """The rows of a list whose first line is their number and whose second line is a head."""
+    lines = _read(path).splitlines()
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    if not lines or not lines[0].strip().isdecimal() or any(len(row) < 2 for row in rows):
+        raise BadData(f"{path} is not as it should be: a line with a number, a head, then names with values")
+    if int(lines[0]) != len(rows):
+        raise BadData(f"{path} says that it has {int(lines[0])} rows, and has {len(rows)}; fetch it again")
+    return rows
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise BadData(f"there is no {path}; `crodobo data` shows the layout") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadData(f"{path} cannot be read ({error})") from None
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Lists, dictionaries, texts and numbers; nothing that could run code."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it holds a {module}.{name}")
+
+
+def _read_plain_pickle(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = _PlainUnpickler(file).load()
+    except FileNotFoundError:
+        raise BadData(f"there is no {path}; `crodobo data` shows the layout") from None
+    except Exception as error:  # what a damaged pickle raises is anyone's guess
+        raise BadData(f"{path} cannot be read as lists of names and labels ({error})") from None
+    if not isinstance(content, dict):
+        raise BadData(f"{path} holds no lists by their names")
+    return content

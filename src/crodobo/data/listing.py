@@ -1,0 +1,203 @@
+"""Listings: which pictures a domain has and what each is called, in every form that people keep them in."""
+
+import csv
+import gzip
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crodobo.data.decode import SUFFIXES
+from crodobo.data.pictures import ArrayPictures, Files, ParquetPictures, Pictures
+from crodobo.errors import BadData
+
+IMAGE_COLUMNS = ("image", "file", "path", "filename", "file_name", "filepath", "image_path", "img")
+LABEL_COLUMNS = ("label", "class", "category", "target", "y")
+Columns = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Pictures and the name of each one's class."""
+
+    pictures: Pictures
+    labels: Sequence[str]
+    where: str
+
+    def __post_init__(self) -> None:
+        if not len(self.pictures):
+            raise BadData(f"{self.where} has no image; is it the right place?")
+        if len(self.labels) != len(self.pictures):
+            raise BadData(f"{self.where} has {len(self.pictures)} images and {len(self.labels)} labels")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pictures of each class there are."""
+        return dict(sorted(Counter(self.labels).items()))
+
+    def chosen(self, numbers: Sequence[int]) -> "Listing":
+        """Some of the pictures, in that order."""
+        return Listing(self.pictures.chosen(numbers), [self.labels[number] for number in numbers], self.where)
+
+
+def read_listing(path: Path, columns: Columns | None = None) -> Listing:
+    """What a path holds: a folder of class folders, IDX files, a CSV or Parquet table, or a list of `path label`."""
+    if not path.exists():
+        raise BadData(f"there is no {path}; check the path")
+    if path.is_dir():
+        return read_idx(path) if any(_idx_images(path)) else read_folder(path)
+    if re.search(r"idx\d", path.name):
+        return read_idx(path)
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".tsv"):
+        return read_csv(path, columns)
+    if suffix in (".parquet", ".pq"):
+        return read_parquet(path, columns)
+    if suffix in SUFFIXES:
+        raise BadData(f"{path} is one image; give a folder of class folders, or a list")
+    return read_list(path)
+
+
+def read_folder(path: Path) -> Listing:
+    """A folder with a folder for each class; images may lie deeper in it."""
+    names, labels = [], []
+    folders = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+    for folder in folders:
+        for file in images_under(folder):
+            names.append(str(file.relative_to(path)))
+            labels.append(folder.name)
+    if not folders:
+        raise BadData(
+            f"{path} has no folder for each class; it should look like {path.name}/cat/1.jpg, {path.name}/dog/2.jpg"
+        )
+    if not names:
+        raise BadData(f"the folders of {path} hold no image ({', '.join(SUFFIXES[:3])} and the like)")
+    return Listing(Files(path, names), labels, str(path))
+
+
+def images_under(folder: Path) -> Iterator[Path]:
+    """Image files by their suffix, hidden ones left out, in order of their names."""
+    for file in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.suffix.lower() in SUFFIXES and not hidden and file.is_file():
+            yield file
+
+
+def read_list(path: Path, root: Path | None = None) -> Listing:
+    """A text file with a line `path label` for each image; paths are relative to it, or to `root`."""
+    names, labels = [], []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        name, _, label = line.strip().rpartition(" ")
+        if not name:
+            name, _, label = line.strip().rpartition("\t")
+        if not name:
+            raise BadData(f"line {number} of {path} is no `path label`: {line.strip()[:60]!r}")
+        names.append(name.strip())
+        labels.append(label)
+    return Listing(Files(root or path.parent, names), labels, str(path))
+
+
+def read_csv(path: Path, columns: Columns | None = None) -> Listing:
+    """A table with a column of paths, relative to it, and one of labels."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            image, label = choose_columns(path, list(reader.fieldnames or ()), columns)
+            rows = [(row[image], row[label]) for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadData(f"{path} cannot be read as a table ({error})") from None
+    for number, row in enumerate(rows, start=2):
+        if not all(row):
+            raise BadData(f"row {number} of {path} has no {image if not row[0] else label}")
+    return Listing(Files(path.parent, [row[0] for row in rows]), [row[1] for row in rows], str(path))
+
+
+def read_parquet(path: Path, columns: Columns | None = None) -> Listing:
+    """A table with a column of labels and one of images: their paths, or the encoded images themselves."""
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise BadData("reading Parquet needs pyarrow; install it with `pip install 'crodobo[parquet]'`") from None
+    try:
+        file = ParquetFile(path)
+        schema = file.schema_arrow
+        image, label = choose_columns(path, schema.names, columns)
+        labels = [str(value) for value in file.read(columns=[label]).column(0).to_pylist()]
+        kind = schema.field(image).type
+        if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+            names = file.read(columns=[image]).column(0).to_pylist()
+            return Listing(Files(path.parent, [str(name) for name in names]), labels, str(path))
+    except pyarrow.ArrowInvalid as error:
+        raise BadData(f"{path} cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+    return Listing(ParquetPictures(path, image, range(len(labels))), labels, str(path))
+
+
+def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> Columns:
+    """The columns of images and labels: those that were named, or those with a usual name.
+
+    >>> choose_columns(Path("a.csv"), ["id", "file", "label"], None)
+    ('file', 'label')
+    """
+    image, label = named or (
+        next((name for name in IMAGE_COLUMNS if name in there), ""),
+        next((name for name in LABEL_COLUMNS if name in there), ""),
+    )
+    for wanted, what in ((image, "images"), (label, "labels")):
+        if wanted not in there:
+            problem = f"no column {wanted!r}" if wanted else f"no column that is clearly the one of {what}"
+            raise BadData(f"{path} has {problem}; its columns are {', '.join(there)}: name them with --columns")
+    return image, label
+
+
+def read_idx(path: Path) -> Listing:
+    """IDX files of images and labels, gzipped or not: the images' file, or the folder of both (then its train part)."""
+    if path.is_dir():
+        found = sorted(_idx_images(path), key=lambda file: (not file.name.startswith("train"), file.name))
+        images = found[0]
+    else:
+        images = path
+    stem = images.name.removesuffix(".gz")
+    for ending in ("", ".gz"):
+        labels = images.with_name(re.sub(r"images([-.])idx3", r"labels\1idx1", stem) + ending)
+        if labels.exists() and labels.name.removesuffix(".gz") != stem:
+            break
+    else:
+        raise BadData(f"beside {images} there is no file of its labels; IDX images come with …-labels-idx1-ubyte")
+    array, numbers = read_idx_array(images), read_idx_array(labels)
+    if array.ndim != 3 or numbers.ndim != 1 or len(array) != len(numbers):
+        raise BadData(f"{images} and {labels.name} do not belong together: shapes {array.shape} and {numbers.shape}")
+    return Listing(ArrayPictures(array, images.name), [str(number) for number in numbers.tolist()], str(images))
+
+
+def read_idx_array(path: Path) -> np.ndarray:
+    """The array of an IDX file of bytes."""
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        zeros, kind, dimensions = struct.unpack(">HBB", content[:4])
+        shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
+        if (zeros, kind) != (0, 8):
+            raise ValueError("it does not hold bytes")
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except (OSError, EOFError, ValueError, struct.error) as error:
+        raise BadData(f"{path} cannot be read as IDX ({error}); fetch it again") from None
+
+
+def _idx_images(folder: Path) -> Iterable[Path]:
+    return [*folder.glob("*images?idx3*ubyte"), *folder.glob("*images?idx3*ubyte.gz")]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadData(f"{path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise BadData(f"{path} is no list: it is not text; give a folder, a list, a table or IDX files") from None

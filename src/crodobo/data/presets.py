@@ -1,0 +1,159 @@
+"""Presets: what is known about a data set, and the settings that suit it. Each is a TOML file in `presets/`."""
+
+import difflib
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from crodobo.config import Classes, DataSettings, MethodSettings, RunSettings, Views
+from crodobo.data.layouts import READERS
+from crodobo.data.listing import Listing
+from crodobo.errors import BadData, BadSettings
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Where a domain lies below a data set's folder, and how it is read."""
+
+    paths: tuple[str, ...]  # the first that is there
+    reader: str
+    arguments: dict[str, Any]
+    counts: dict[str, int]
+    total: int | None
+
+    @classmethod
+    def of(cls, table: dict[str, Any], key: str, known: dict[str, Any]) -> "Domain":
+        arguments = {name: value for name, value in known.items() if name not in ("path", "reader")}
+        path = known.get("path", "")
+        counts = table.get("counts", {}).get(key, {})
+        total = table.get("totals", {}).get(key, sum(counts.values()) or None)
+        paths = (path,) if isinstance(path, str) else tuple(path)
+        return cls(paths, known.get("reader", "any"), arguments, counts, total)
+
+    def read(self, folder: Path | None, own: Path | None, columns: tuple[str, str] | None) -> Listing:
+        """The listing of the domain: at a path of its own, or at its place in the folder."""
+        base = own or folder
+        if base is None:
+            raise BadSettings(
+                "this preset reads data from a disk; say where with --data FOLDER (crodobo data has more)"
+            )
+        places = [base / path for path in self.paths] + ([own] if own else [])
+        root = next((place for place in places if place.exists()), None)
+        if root is None:
+            raise BadData(f"there is no {places[0]}; `crodobo data` shows what the folder must look like")
+        arguments = self.arguments | ({"columns": columns} if self.reader == "any" else {})
+        return READERS[self.reader](root, **arguments)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A data set with its two domains, and the settings of a run on it."""
+
+    name: str
+    title: str
+    address: str
+    licence: str
+    layout: str
+    source: Domain
+    target: Domain
+    classes: Classes
+    views: Views
+    settings: dict[str, Any]
+    metric: str
+    notes: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Settings of the method."""
+        return {name: value for name, value in self.settings.items() if name in MethodSettings.model_fields}
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """Settings of the run: the size of queries and of images."""
+        return {name: value for name, value in self.settings.items() if name in RunSettings.model_fields}
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Settings of how images are read."""
+        return {name: value for name, value in self.settings.items() if name in DataSettings.model_fields}
+
+
+def preset_names() -> list[str]:
+    """All presets; of a family with many pairs, the one that stands for it: `pacs/FROM-TO`."""
+    return [
+        f"{name}/FROM-TO" if "domains" in table else name
+        for name, table in sorted(_tables().items(), key=lambda item: (not item[0].startswith("paper/"), item[0]))
+    ]
+
+
+def is_preset(name: str) -> bool:
+    """Whether there is a preset, or a family of them, of that name."""
+    return name in _tables() or name.partition("/")[0] in _families()
+
+
+def get_preset(name: str) -> Preset:
+    """The preset of that name; of a family, `pacs/art-photo` for example.
+
+    >>> get_preset("paper/visda-c").settings["query_size"]
+    64
+    >>> get_preset("pacs/cartoon-photo").target.paths
+    ('photo', 'kfold/photo')
+    """
+    tables = _tables()
+    family, _, pair = name.partition("/")
+    if name in tables and "domains" not in tables[name]:
+        table = tables[name]
+        source = Domain.of(table, "source", table["source"])
+        target = Domain.of(table, "target", table["target"])
+    elif family in _families():
+        table = tables[family]
+        domains: dict[str, dict[str, Any]] = table["domains"]
+        first, _, second = pair.partition("-")
+        if first not in domains or second not in domains or first == second:
+            example = "-".join(list(domains)[:2])
+            raise BadSettings(
+                f"{name} names no two domains; those of {family} are {', '.join(domains)}; for example "
+                f"{family}/{example}"
+            )
+        source, target = (Domain.of(table, domain, domains[domain]) for domain in (first, second))
+    else:
+        near = difflib.get_close_matches(name, preset_names(), n=1)
+        hint = f"did you mean {near[0]}?" if near else "`crodobo data` lists them"
+        raise BadSettings(f"there is no preset {name!r}; {hint}")
+    return Preset(
+        name=name,
+        title=table["title"],
+        address=table["address"],
+        licence=table["licence"],
+        layout=table["layout"].strip("\n"),
+        source=source,
+        target=target,
+        classes=Classes.of(**table.get("classes", {})),
+        views=Views.of(**table.get("views", {})),
+        settings=table.get("settings", {}),
+        metric=table.get("metric", "accuracy"),
+        notes=table.get("notes", "").strip(),
+    )
+
+
+def family_of(name: str) -> dict[str, Any] | None:
+    """The domains of a family of presets, or None for a preset that stands alone."""
+    domains: dict[str, Any] | None = _tables().get(name.partition("/")[0], {}).get("domains")
+    return domains
+
+
+@cache
+def _tables() -> dict[str, dict[str, Any]]:
+    tables = {}
+    for file in files("crodobo.data").joinpath("presets").iterdir():
+        if file.name.endswith(".toml"):
+            table = tomllib.loads(file.read_text(encoding="utf-8"))
+            tables[table["name"]] = table
+    return tables
+
+
+def _families() -> set[str]:
+    return {name for name, table in _tables().items() if "domains" in table}

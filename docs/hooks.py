@@ -25,12 +25,14 @@ from pydantic.fields import FieldInfo
 import crodobo
 from crodobo.cli.run import run
 from crodobo.config import MethodSettings
+from crodobo.data.presets import family_of, get_preset, preset_names
 from crodobo.methods import REGISTRY, Method
 
 ROOT = Path(__file__).parents[1]
 SIGNS: dict[type, str] = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
 SETTING = ["setting", "default", "values", "meaning"]
 CONTRACT = "<!-- contract -->"  # replaced by what the contract suite checks
+PRESETS = "<!-- presets -->"  # replaced by what is known about each data set
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -48,7 +50,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put in what stands elsewhere in the repository."""
-    return markdown.replace(CONTRACT, "\n".join(f"- {check}" for check in contract()))
+    return markdown.replace(CONTRACT, "\n".join(f"- {check}" for check in contract())).replace(PRESETS, presets())
+
+
+# Presets
+
+
+def presets() -> str:
+    """A section for each preset."""
+    sections = []
+    for name in preset_names():
+        domains = family_of(name)
+        preset = get_preset(name.replace("FROM-TO", "-".join(list(domains)[:2]))) if domains else get_preset(name)
+        facts = [f"**From.** {preset.address}", f"**Licence.** {preset.licence}"]
+        if preset.notes:
+            facts.append(" ".join(preset.notes.split()))
+        settings = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in preset.settings.items())
+        facts.append(f"**Settings.** {settings}")
+        sections.append(f"## {name}\n\n{preset.title}\n\n" + "\n\n".join(facts) + f"\n\n```text\n{preset.layout}\n```")
+    return "\n\n".join(sections)
 
 
 # Methods

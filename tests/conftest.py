@@ -1,10 +1,23 @@
 """What all tests share."""
 
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
-import torch
 from hypothesis import settings
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the commands do; read when torch loads
+
+import torch
+
+from crodobo.cli.main import main
 from crodobo.source import Source
+
+Crodobo = Callable[..., tuple[int, str, str]]
 
 settings.register_profile("crodobo", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.load_profile("crodobo")
@@ -31,3 +44,29 @@ def source() -> Source:
         top, left = 8 * (label // 2), 8 * (label % 2)
         image[:, top : top + 8, left : left + 8] += 0.6
     return Source(images, labels)
+
+
+@pytest.fixture(scope="session")
+def crodobo() -> Crodobo:
+    """Run a command in this process; its status and what it printed."""
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        out, errors = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["crodobo", *map(str, arguments)])
+            patch.setenv("COLUMNS", "100")
+            with (
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(errors),
+                pytest.raises(SystemExit) as end,
+            ):
+                main()
+        return int(end.value.code or 0), out.getvalue(), errors.getvalue()
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., list[str]]:
+    """The same command for a process of its own."""
+    return lambda *arguments: [sys.executable, "-m", "crodobo", *map(str, arguments)]

@@ -4,7 +4,7 @@ from crodobo import load_benchmark, online
 from crodobo.learner import make_learners
 from crodobo.methods import get_method
 
-WARMUP, QUERIES = 100, 30
+WARMUP, QUERIES = 60, 25
 
 
 def test_crodobo_learns_handwriting_that_source_only_does_not() -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 import typer
+from PIL import Image
 
 import crodobo.methods
 from crodobo.cli.main import app
@@ -71,11 +72,20 @@ def test_the_site_builds_strictly_has_every_method_and_loads_nothing_from_elsewh
         assert not re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text()), sheet
 
 
+def make_images(folder: Path) -> None:
+    """The folders that pages speak of."""
+    for place in ("public/cat", "public/dog", "private"):
+        (folder / place).mkdir(parents=True)
+        for number in range(20):
+            Image.new("L", (20, 24), 10 * number).save(folder / place / f"{number}.png")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_shows_in_python_runs(page: Path, tmp_path: Path) -> None:
     blocks = [code for title, code in fenced(page, "python").items() if title.startswith("block")]
     if not blocks:
         pytest.skip("shows none")
+    make_images(tmp_path)
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks).replace("warmup=300", "warmup=2").replace("[:320]", "[:128]"))
     run(script, cwd=tmp_path)

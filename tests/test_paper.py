@@ -128,7 +128,7 @@ def test_every_table_is_cited_by_its_number() -> None:
     cited = {
         (study, benchmark): citation(benchmark, study=study)
         for study in ["main", *STUDIES]
-        for benchmark in BENCHMARKS
+        for benchmark in [*BENCHMARKS, "visda-c-hrnet"]
         if study_table(study, benchmark)
     }
     numbers = {int(words.removeprefix("Table ").split()[0].rstrip(",")) for words in cited.values()}

@@ -20,7 +20,7 @@ def download(make: Callable[[], nn.Module], name: str) -> nn.Module:
     except Exception as error:  # each hub and transport has its own; all mean that the weights did not come
         raise BadWeights(
             f"the pretrained weights of {name} could not be had ({type(error).__name__}); without a network, "
-            "fetch the file elsewhere and pass it with --weights FILE, or leave --pretrained out"
+            "fetch the file elsewhere and pass it with --weights FILE, or start from random weights (--random)"
         ) from error
 
 

@@ -16,7 +16,7 @@ Crodobo = Callable[..., tuple[int, str, str]]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 # Two runs that take long enough to be stopped in their middle.
-LONG = ("compare", "--methods", "source-only,crodobo", "--seeds", "0", "--queries", "20", "--query-size", "24")
+LONG = ("compare", "--methods", "source-only,crodobo", "--seeds", "0", "--queries", "20", "--query-size", "8")
 LONG = (*LONG, "--warmup", "2")
 
 

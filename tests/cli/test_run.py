@@ -2,6 +2,7 @@
 
 import csv
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -19,19 +21,20 @@ from crodobo.checkpoint import NAME
 from crodobo.cli.main import main
 from crodobo.files import sole_user
 
-QUERIES = 24
-SHORT = ["run", "--queries", str(QUERIES), "--query-size", "16", "--warmup", "4", "--checkpoint-every", "2"]
+Crodobo = Callable[..., tuple[int, str, str]]
+Command = Callable[..., list[str]]
+
+QUERIES, SIZE = 24, 8
+SHORT = ["run", "--queries", str(QUERIES), "--query-size", str(SIZE), "--warmup", "2", "--checkpoint-every", "2"]
+SHORTEST = ["run", "--queries", "1", "--query-size", "8", "--warmup", "0"]
 
 
-def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "crodobo", *map(str, arguments)]
-
-
-def wait_for_checkpoint(folder: Path) -> None:
+def wait_for_checkpoint(folder: Path, alive: Callable[[], bool]) -> None:
     """Until a checkpoint is there that was not there before."""
     path = folder / NAME
     before = path.stat().st_mtime_ns if path.exists() else 0
     while not path.exists() or path.stat().st_mtime_ns == before:
+        assert alive(), "it ended before its checkpoint"
         time.sleep(0.005)
 
 
@@ -40,26 +43,28 @@ def predictions(folder: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-@pytest.fixture
-def crodobo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command in this process; its status and what it printed."""
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["crodobo", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        return int(end.value.code or 0), captured.out, captured.err
-
-    return call
-
-
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, crodobo: Crodobo) -> Path:
     """A run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    subprocess.run(command(*SHORT, "--out", folder, "--quiet"), check=True, capture_output=True)
+    assert crodobo(*SHORT, "--out", folder, "--quiet") == (0, f"{folder}\n", "")
     return folder
+
+
+@pytest.fixture
+def start() -> Callable[..., BaseProcess]:
+    """Start a command to be killed: in a process of its own, though of one that has the libraries loaded."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["crodobo.comparison.work"])
+
+    def call(*arguments: str | Path) -> BaseProcess:
+        process = context.Process(target=main)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["crodobo", *map(str, arguments)])  # handed down
+            process.start()
+        return process
+
+    return call
 
 
 def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
@@ -81,7 +86,7 @@ def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
         "crodobo",
         2,
         QUERIES,
-        QUERIES * 16,
+        QUERIES * SIZE,
     )
     rows = list(csv.DictReader((finished / "curve.csv").read_text().splitlines()))
     assert [int(row["query"]) for row in rows] == list(range(1, QUERIES + 1))
@@ -96,55 +101,56 @@ def test_the_model_predicts_what_the_run_did(finished: Path) -> None:
 
     model = load_model(finished / "model.safetensors")
     benchmark = load_benchmark("glyphs")
-    streamed = benchmark.order(0)[: QUERIES * 16]
-    batches = zip(benchmark.images[streamed].split(16), benchmark.labels[streamed].split(16), strict=True)
+    streamed = benchmark.order(0)[: QUERIES * SIZE]
+    batches = zip(benchmark.images[streamed].split(SIZE), benchmark.labels[streamed].split(SIZE), strict=True)
     right = sum(int((model.predict(images).labels == labels).sum()) for images, labels in batches)
-    assert right / (QUERIES * 16) == json.loads((finished / "result.json").read_text())["one_pass_accuracy"]
+    assert right / (QUERIES * SIZE) == json.loads((finished / "result.json").read_text())["one_pass_accuracy"]
     assert model.classes == tuple("0123456789")
 
 
-def test_a_run_killed_again_and_again_ends_with_the_same_predictions(finished: Path, tmp_path: Path) -> None:
+def test_a_run_killed_again_and_again_ends_with_the_same_predictions(
+    finished: Path, tmp_path: Path, start: Callable[..., BaseProcess], crodobo: Crodobo
+) -> None:
     chance = random.Random(7)
     out = tmp_path / "killed"
     for _ in range(3):
-        process = subprocess.Popen(command(*SHORT, "--out", out, "--resume", "--quiet"))
+        process = start(*SHORT, "--out", out, "--resume", "--quiet")
         for _ in range(chance.randint(1, 3)):
-            wait_for_checkpoint(out)
+            wait_for_checkpoint(out, process.is_alive)
         time.sleep(chance.uniform(0, 0.1))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
     assert not (out / "result.json").exists(), "the kills must come before the end"
-    subprocess.run(command(*SHORT, "--out", out, "--resume", "--quiet"), check=True)
+    assert crodobo(*SHORT, "--out", out, "--resume", "--quiet")[0] == 0
     assert predictions(out) == predictions(finished)
     assert not (out / NAME).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_after_the_query_and_resume_goes_on(
-    finished: Path, tmp_path: Path, number: signal.Signals
+    number: signal.Signals, finished: Path, tmp_path: Path, command: Command, crodobo: Crodobo
 ) -> None:
     out = tmp_path / "stopped"
     process = subprocess.Popen(
         command(*SHORT, "--checkpoint-every", "100", "--out", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    wait_for_checkpoint(out)
+    wait_for_checkpoint(out, lambda: process.poll() is None)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"--resume" in errors
     assert b"Traceback" not in errors
-    subprocess.run(command(*SHORT, "--out", out, "--resume", "--quiet"), check=True)
+    assert crodobo(*SHORT, "--out", out, "--resume", "--quiet")[0] == 0
     assert predictions(out) == predictions(finished)
 
 
-def test_learners_in_sequence_give_the_same_files(
-    finished: Path, tmp_path: Path, crodobo: Callable[..., object]
-) -> None:
+def test_learners_in_sequence_give_the_same_files(finished: Path, tmp_path: Path, crodobo: Crodobo) -> None:
     crodobo(*SHORT, "--sequence", "--out", tmp_path, "--quiet")
     assert predictions(tmp_path) == predictions(finished)
 
 
-def test_a_finished_run_is_not_run_again(finished: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_finished_run_is_not_run_again(finished: Path, crodobo: Crodobo) -> None:
     before = (finished / "result.json").stat().st_mtime_ns
     status, out, _ = crodobo(*SHORT, "--out", finished, "--resume")
     assert status == 0
@@ -152,37 +158,33 @@ def test_a_finished_run_is_not_run_again(finished: Path, crodobo: Callable[..., 
     assert (finished / "result.json").stat().st_mtime_ns == before
 
 
-def test_a_checkpoint_of_other_settings_is_refused(
-    tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
-) -> None:
-    leave_checkpoint(tmp_path)
-    status, _, errors = crodobo(*SHORT, "--out", tmp_path, "--resume", "--tau", "0.8")
+@pytest.fixture
+def unfinished(tmp_path: Path, start: Callable[..., BaseProcess]) -> Path:
+    """What a run that was killed right after its warm-up leaves."""
+    process = start(*SHORT, "--out", tmp_path, "--quiet")
+    wait_for_checkpoint(tmp_path, process.is_alive)
+    process.kill()
+    process.join()
+    return tmp_path
+
+
+def test_a_checkpoint_of_other_settings_is_refused(unfinished: Path, crodobo: Crodobo) -> None:
+    status, _, errors = crodobo(*SHORT, "--out", unfinished, "--resume", "--tau", "0.8")
     assert status == 2
     assert "tau 0.95, not 0.8" in errors
-    assert (tmp_path / NAME).exists()
+    assert (unfinished / NAME).exists()
 
 
-def test_a_truncated_checkpoint_is_refused(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
-    leave_checkpoint(tmp_path)
-    os.truncate(tmp_path / NAME, 1000)
-    status, _, errors = crodobo(*SHORT, "--out", tmp_path, "--resume")
+def test_a_truncated_checkpoint_is_refused(unfinished: Path, crodobo: Crodobo) -> None:
+    os.truncate(unfinished / NAME, 1000)
+    status, _, errors = crodobo(*SHORT, "--out", unfinished, "--resume")
     assert status == 2
     assert "damaged" in errors
     assert "Traceback" not in errors
 
 
-def leave_checkpoint(folder: Path) -> None:
-    """What a run that was killed right after its warm-up leaves."""
-    process = subprocess.Popen(command(*SHORT, "--out", folder, "--quiet"))
-    wait_for_checkpoint(folder)
-    process.kill()
-    process.wait()
-
-
-def test_resume_with_nothing_to_resume_starts_over(
-    tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
-) -> None:
-    status, out, _ = crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path / "new", "--resume")
+def test_resume_with_nothing_to_resume_starts_over(tmp_path: Path, crodobo: Crodobo) -> None:
+    status, out, _ = crodobo(*SHORTEST, "--out", tmp_path / "new", "--resume")
     assert status == 0
     assert "nothing to resume" in out
 
@@ -207,50 +209,46 @@ def test_resume_with_nothing_to_resume_starts_over(
         (["--stream", "dirichlet(0)"], "the α of 'dirichlet(0)' cannot be '0'"),
         (["--stream-seed", "-1"], "stream_seed cannot be -1"),
         (["--out", "/dev/null/runs"], "cannot be written to"),
-        (["--colour"], "No such option"),
+        (["--colours"], "No such option"),
     ],
 )
 def test_a_wrong_argument_gets_one_sentence(
-    arguments: list[str], sentence: str, tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
+    arguments: list[str], sentence: str, tmp_path: Path, crodobo: Crodobo
 ) -> None:
     out = [] if "--out" in arguments else ["--out", tmp_path]
-    status, _, errors = crodobo("run", "--queries", "1", "--warmup", "0", *out, *arguments)
+    status, _, errors = crodobo(*SHORTEST, *out, *arguments)
     assert status == 2
     assert sentence in " ".join(errors.split())
     assert "Traceback" not in errors
 
 
-def test_weights_that_do_not_fit_are_named(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+def test_weights_that_do_not_fit_are_named(tmp_path: Path, crodobo: Crodobo) -> None:
     torch.save({"stem.0.weight": torch.zeros(3, 3)}, tmp_path / "other.pth")
     status, _, errors = crodobo("run", "--weights", tmp_path / "other.pth", "--out", tmp_path)
     assert status == 2
     assert "does not fit small" in errors
 
 
-def test_a_mistake_does_not_cost_the_results_that_are_there(
-    finished: Path, crodobo: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_mistake_does_not_cost_the_results_that_are_there(finished: Path, crodobo: Crodobo) -> None:
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     assert crodobo(*SHORT, "--out", finished, "--weights", "nowhere.pth")[0] == 2
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
 
 
-def test_quiet_prints_the_folder_alone(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
-    status, out, errors = crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path, "-q")
+def test_quiet_prints_the_folder_alone(tmp_path: Path, crodobo: Crodobo) -> None:
+    status, out, errors = crodobo(*SHORTEST, "--out", tmp_path, "-q")
     assert (status, out, errors) == (0, f"{tmp_path}\n", "")
 
 
-def test_a_new_run_leaves_nothing_of_the_old_one(tmp_path: Path, crodobo: Callable[..., object]) -> None:
+def test_a_new_run_leaves_nothing_of_the_old_one(tmp_path: Path, crodobo: Crodobo) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for tau in ("0.9", "0.8"):
-        crodobo("run", "--queries", "1", "--warmup", "0", "--out", tmp_path, "-q", "--tau", tau)
+        crodobo(*SHORTEST, "--out", tmp_path, "-q", "--tau", tau)
     assert json.loads((tmp_path / "result.json").read_text())["settings"]["options"]["tau"] == 0.8
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_a_finished_run_of_other_settings_is_not_resumed(
-    finished: Path, crodobo: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_finished_run_of_other_settings_is_not_resumed(finished: Path, crodobo: Crodobo) -> None:
     before = (finished / "result.json").read_bytes()
     status, _, errors = crodobo(*SHORT, "--out", finished, "--resume", "--tau", "0.5")
     assert status == 2
@@ -258,21 +256,21 @@ def test_a_finished_run_of_other_settings_is_not_resumed(
     assert (finished / "result.json").read_bytes() == before
 
 
-def test_files_of_others_are_not_overwritten(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+def test_files_of_others_are_not_overwritten(tmp_path: Path, crodobo: Crodobo) -> None:
     (tmp_path / "model.safetensors").write_text("precious")
     assert crodobo(*SHORT, "--out", tmp_path)[0] == 2
     assert (tmp_path / "model.safetensors").read_text() == "precious"
 
 
-def test_a_folder_has_one_run_at_a_time(tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_folder_has_one_run_at_a_time(tmp_path: Path, crodobo: Crodobo) -> None:
     with sole_user(tmp_path):
         status, _, errors = crodobo(*SHORT, "--out", tmp_path)
     assert status == 2
     assert "another run is writing" in errors
 
 
-def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
-    process = subprocess.Popen(command(*SHORT, "--out", tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path, command: Command) -> None:
+    process = subprocess.Popen(command(*SHORTEST, "--out", tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout
     process.stdout.close()
     _, errors = process.communicate(timeout=120)
@@ -280,9 +278,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     assert (tmp_path / "result.json").exists()
 
 
-def test_a_stream_comes_in_the_order_that_was_asked_for(
-    tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_stream_comes_in_the_order_that_was_asked_for(tmp_path: Path, crodobo: Crodobo) -> None:
     from crodobo import load_benchmark
 
     few = ["run", "--queries", "3", "--query-size", "16", "--warmup", "0", "--method", "source-only", "-q"]
@@ -299,9 +295,7 @@ def test_a_stream_comes_in_the_order_that_was_asked_for(
 
 
 @pytest.mark.parametrize("method", ["single", "source-only"])
-def test_other_methods_and_a_last_short_query(
-    method: str, tmp_path: Path, crodobo: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_other_methods_and_a_last_short_query(method: str, tmp_path: Path, crodobo: Crodobo) -> None:
     status, _, _ = crodobo(
         "run", "--method", method, "--query-size", "2499", "--warmup", "0", "--out", tmp_path, "--image-size", "8", "-q"
     )
@@ -310,7 +304,7 @@ def test_other_methods_and_a_last_short_query(
     assert [int(row["samples"]) for row in rows] == [2499, 2499, 2]
 
 
-def test_the_module_and_the_version() -> None:
+def test_the_module_and_the_version(command: Command) -> None:
     from crodobo import __version__
 
     shown = subprocess.run(command("--version"), check=True, capture_output=True, text=True)

@@ -51,7 +51,8 @@ ONLINE = sorted(name for name, method in REGISTRY.items() if "online" in method.
 def make(request: pytest.FixtureRequest) -> Callable[..., Method]:
     def build(**settings: Any) -> Method:
         kind = REGISTRY[request.param]
-        return kind(make_source(), **{"warmup": 2, "threads": 1, "burn": not kind.keeps_target} | settings)
+        options = {"warmup": 1, "warmup_batch": 8, "threads": 1, "burn": not kind.keeps_target}
+        return kind(make_source(), **options | settings)
 
     return build
 
@@ -73,7 +74,7 @@ def test_it_takes_bytes_and_floats_alike(make: Callable[..., Method]) -> None:
 
 def test_the_same_seed_gives_the_same_predictions_and_another_seed_others(make: Callable[..., Method]) -> None:
     runs = [
-        [ask(method, make_images(seed=n)).probabilities for n in range(3)]
+        [ask(method, make_images(seed=n)).probabilities for n in range(2)]
         for method in (make(seed=4), make(seed=4), make(seed=5))
     ]
     assert all(torch.equal(a, b) for a, b in zip(runs[0], runs[1], strict=True))
@@ -193,7 +194,8 @@ def test_predicting_changes_nothing(make: Callable[..., Method]) -> None:
 
 @pytest.mark.parametrize("norm", ["mixed", "running", "query"])
 def test_predict_then_adapt_answers_with_the_model_from_before(make: Callable[..., Method], norm: str) -> None:
-    method = make(order="predict-then-adapt", norm=norm, warmup=10)  # methods that trust sure samples need some
+    learned = {"warmup": 10, "warmup_batch": 64}  # methods that trust sure samples need some
+    method = make(order="predict-then-adapt", norm=norm, **learned)
     before = method.predict(make_images()).probabilities
     assert torch.equal(ask(method, make_images()).probabilities, before)
     if method.learns:

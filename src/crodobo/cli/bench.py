@@ -2,10 +2,13 @@
 
 import enum
 import json
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from crodobo.cli import options as o
 
 
 class CaseName(enum.StrEnum):
@@ -15,25 +18,87 @@ class CaseName(enum.StrEnum):
 
 def bench(
     case: Annotated[list[CaseName] | None, typer.Option(help="Measure this case.  [default: all]")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Timing rounds.  [default: 20 and 7]")] = None,
+    benchmark: Annotated[
+        str | None, typer.Option("--preset", help="Measure reading the images of a preset instead.")
+    ] = None,
+    folder: o.Folder = None,
+    source: o.SourcePath = None,
+    target: o.TargetPath = None,
+    classes: o.ClassesFile = None,
+    image_size: o.ImageSize = None,
+    backbone: o.Backbone = None,
+    pretrained: o.Pretrained = None,
+    weights: o.Weights = None,
+    query_size: o.QuerySize = None,
+    cache_size: o.CacheSize = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Timing rounds.  [default: 20, 7 for resnet18-64px, 5 for reading]")
+    ] = None,
     queries: Annotated[int, typer.Option(min=10, help="Queries of the memory run; it is read at a tenth too.")] = 500,
     out: Annotated[Path, typer.Option(help="Where the numbers go, as JSON.")] = Path("runs/bench.json"),
 ) -> None:
-    """Measure time per query against the compute floor, parallel learners against sequence, and memory."""
-    from rich.console import Console
-    from rich.table import Table
+    """Measure time per query against the compute floor, parallel learners against sequence, and memory.
 
-    from crodobo.bench import CASES, measure
+    With --preset, or --source and --target: what reading and decoding images takes of the time per query.
+    """
+    arguments = dict(locals())
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+    from rich.console import Console
+
     from crodobo.files import sole_user, write_atomically
 
     console = Console(stderr=True)
-    names = [chosen.value for chosen in case] if case else list(CASES)
-    with sole_user(out.parent):
-        results = [
-            measure(CASES[name], rounds=rounds, queries=queries, note=lambda text: console.print(text, highlight=False))
-            for name in names
-        ]
-        write_atomically(out, json.dumps(results, indent=2) + "\n")
+
+    def note(text: str) -> None:
+        console.print(text, highlight=False)
+
+    if benchmark or source or target or folder:
+        chosen = o.choose(arguments)
+        with sole_user(out.parent):
+            result = _measure_reading(chosen, rounds or 5, note)
+            write_atomically(out, json.dumps(result, indent=2) + "\n")
+        _print_reading(result)
+    else:
+        from crodobo.bench import CASES, measure
+
+        names = [name.value for name in case] if case else list(CASES)
+        with sole_user(out.parent):
+            results = [measure(CASES[name], rounds=rounds, queries=queries, note=note) for name in names]
+            write_atomically(out, json.dumps(results, indent=2) + "\n")
+        _print_engine(names, results)
+    print(out)
+
+
+def _measure_reading(chosen: o.Chosen, rounds: int, note: Any) -> dict[str, Any]:
+    from crodobo.bench import measure_reading
+    from crodobo.config import RunSettings
+    from crodobo.methods import CroDoBo
+
+    options = CroDoBo.Settings.of(**chosen.options)
+    settings = RunSettings.of(benchmark=chosen.benchmark, options=options, **chosen.run)
+    return measure_reading(settings, rounds=rounds, note=note)
+
+
+def _print_reading(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    quarter, whole = result["memory"]["quarter"], result["memory"]["whole"]
+    table = Table("", f"{result['benchmark']}, {result['backbone']}, {result['shape'][-1]} px")
+    table.add_row("time per query", f"{result['seconds_per_query']:.3f} s")
+    table.add_row("reading and decoding, alone", f"{result['reading_seconds']:.3f} s")
+    table.add_row("share of the time per query", f"{result['reading_share']:.1%}")
+    table.add_row("waited for, with reading ahead", f"{result['waited_share']:.1%}")
+    for part in (quarter, whole):
+        label = f"memory, source of {part['images']:,.0f} images ({part['source_mb']:,.0f} MB)"
+        table.add_row(label, f"{part['resident_mb']:.0f} MB")
+    Console().print(table)
+
+
+def _print_engine(names: list[str], results: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table("", *names)
     rows = {
@@ -49,4 +114,3 @@ def bench(
     for label, pattern in rows.items():
         table.add_row(label, *(pattern.format(**result) for result in results))
     Console().print(table)
-    print(out)

@@ -46,7 +46,7 @@ def check(
     target: Annotated[Path | None, typer.Option(help="The target's folder, where it is apart.")] = None,
     decode: Annotated[bool, typer.Option("--decode", help="Decode every image too; takes minutes.")] = False,
 ) -> None:
-    """Compare a copy with the known totals, and say what is missing; status 1 if something is."""
+    """Compare a copy with the known totals, and say what is missing; the status is 0 if nothing is."""
     from rich.console import Console
 
     from crodobo.config import DataSettings
@@ -83,6 +83,7 @@ def _print(console: "Console", name: str, title: str, facts: dict[str, str], lay
 
 def _print_finding(console: "Console", finding: "Finding") -> None:
     from rich.table import Table
+    from rich.text import Text
 
     total = sum(finding.counts.values())
     known = f" of {finding.total:,}" if finding.total else ""
@@ -90,7 +91,7 @@ def _print_finding(console: "Console", finding: "Finding") -> None:
     table = Table("class", "images", "known", box=None, padding=(0, 2, 0, 0))
     for name in finding.counts | finding.known:
         there, should = finding.counts.get(name), finding.known.get(name)
-        table.add_row(name, f"{there:,}" if there else "–", f"{should:,}" if should else "–")
+        table.add_row(Text(name), f"{there:,}" if there else "–", f"{should:,}" if should else "–")
     if finding.counts:
         console.print(table, highlight=False)
     for problem in finding.problems[:20]:

@@ -47,6 +47,7 @@ def draw_exhibit(outcome: Outcome) -> bytes | None:
 def _row(axes: Axes, number: int, images: Tensor, names: list[str], colours: list[str], title: str) -> None:
     down, across = (SIDE * side / max(images.shape[-2:]) for side in images.shape[-2:])
     top = HEIGHT * number + 0.02 + (SIDE - down) / 2
+    size = min(8.0, 42 / max(map(len, names)))  # points; long names of classes stay apart
     axes.text(TITLE - 0.07, top + down / 2, title, ha="right", va="center", fontsize=8)
     for place, (image, name, colour) in enumerate(zip(images, names, colours, strict=True)):
         left = TITLE + WIDTH * place + (WIDTH - across) / 2 - 0.02
@@ -61,4 +62,4 @@ def _row(axes: Axes, number: int, images: Tensor, names: list[str], colours: lis
         )
         axes.add_patch(Rectangle((left, top), across, down, fill=False, edgecolor=colour, lw=0.8))
         place_of_name = (left + across / 2, top + down + 0.02)
-        axes.text(*place_of_name, name, ha="center", va="top", fontsize=8, color=colour, fontweight="bold")
+        axes.text(*place_of_name, name, ha="center", va="top", fontsize=size, color=colour, fontweight="bold")

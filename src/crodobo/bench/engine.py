@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -68,7 +69,7 @@ class Memory:
     query_size: int
 
 
-def measure(case: Case, *, rounds: int | None, queries: int, note: Callable[[str], None]) -> dict[str, object]:
+def measure(case: Case, *, rounds: int | None, queries: int, note: Callable[[str], None]) -> dict[str, Any]:
     """All numbers of a case."""
     note(f"{case.name}: timing, {rounds or case.rounds} rounds")
     times = measure_times(case, rounds or case.rounds)

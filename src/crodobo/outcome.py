@@ -85,6 +85,7 @@ class Outcome:
             "seconds_per_query": statistics.median([row.seconds for row in record.rows] or [0.0]),
             "warmup_seconds": self.warmup_seconds,
             "peak_rss_mb": peak_memory(),
+            "data_stamp": self.benchmark.stamp,
             "protocol": self.protocol(),
             "settings": self.settings.model_dump(mode="json"),
             "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},

@@ -2,7 +2,8 @@
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -23,27 +24,19 @@ def ahead(items: Iterable[Item]) -> Iterator[Item]:
     >>> list(ahead(iter("abc")))
     ['a', 'b', 'c']
     """
-    ready: queue.Queue[_Made[Item]] = queue.Queue(maxsize=1)
+    ready: queue.SimpleQueue[_Made[Item]] = queue.SimpleQueue()
+    wanted = threading.Semaphore()  # how many items may be made: one to begin with, one more for each that is taken
     left = threading.Event()
-
-    def hand_over(made: _Made[Item]) -> None:
-        while not left.is_set():
-            try:
-                ready.put(made, timeout=0.05)
-                return
-            except queue.Full:
-                continue
 
     def make() -> None:
         try:
-            for item in items:
-                hand_over(_Made(item))
-                del item  # a query that is at work, or burned, is not held on to here
-                if left.is_set():
-                    return
-            hand_over(_Made(end=True))
+            remaining = iter(items)
+            while wanted.acquire() and not left.is_set():
+                ready.put(_Made(next(remaining)))
+        except StopIteration:
+            ready.put(_Made(end=True))
         except BaseException as error:
-            hand_over(_Made(error=error))
+            ready.put(_Made(error=error))
 
     worker = threading.Thread(target=make, daemon=True)
     worker.start()
@@ -52,8 +45,22 @@ def ahead(items: Iterable[Item]) -> Iterator[Item]:
             if made.error:
                 raise made.error
             item, made.item = made.item, None
+            wanted.release()
             yield item  # type: ignore[misc]
             del item
     finally:
         left.set()
+        wanted.release()
         worker.join()
+        while not ready.empty():
+            ready.get()
+
+
+@contextmanager
+def let_go(items: Iterable[Item]) -> Iterator[Iterable[Item]]:
+    """When the block ends, by an error too, a generator of items lets go at once of what it has ready."""
+    try:
+        yield items
+    finally:
+        if isinstance(items, Generator):
+            items.close()

@@ -15,7 +15,7 @@ from crodobo.methods.base import Method
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 from crodobo.pixels import Images, in_batches
 from crodobo.prediction import Prediction
-from crodobo.prefetch import ahead
+from crodobo.prefetch import ahead, let_go
 from crodobo.query import Query
 from crodobo.source import Source
 
@@ -52,18 +52,19 @@ def online(
     3
     """
     record = record or StreamRecord(ConfusionMatrix(len(method.source.classes)))
-    for query, labels in stream:
-        started = time.perf_counter()
-        prediction = None
-        try:
-            with query:
-                _check_labels(labels, len(query), len(method.source.classes))
-                prediction = method.step(query)
-        except BadQuery as error:
-            record.refuse(len(labels), str(error))
-        else:
-            record.add(prediction, labels, seconds=time.perf_counter() - started)
-        after_query(record, prediction)
+    with let_go(stream) as queries:
+        for query, labels in queries:
+            started = time.perf_counter()
+            prediction = None
+            try:
+                with query:
+                    _check_labels(labels, len(query), len(method.source.classes))
+                    prediction = method.step(query)
+            except BadQuery as error:
+                record.refuse(len(labels), str(error))
+            else:
+                record.add(prediction, labels, seconds=time.perf_counter() - started)
+            after_query(record, prediction)
     return record
 
 

@@ -75,6 +75,7 @@ def run(
         stored = load_checkpoint(out, identity) if resume else None
         if resume and not stored:
             if result := finished(out, identity):
+                check_same_data(result, benchmark, out)
                 reporter.note(f"{out} holds the finished run already; nothing is left to do")
                 return result
             reporter.note(f"there is nothing to resume in {out}; starting from the beginning")
@@ -133,7 +134,7 @@ def stream_through(
 
     def after_query(record: StreamRecord, prediction: Prediction | None) -> None:
         reporter.query(record)
-        if prediction and record.queries == shown:
+        if prediction and benchmark.public and record.queries == shown:
             bootstrap = [drawn[:EXHIBITED].tolist() for drawn in prediction.adaptation.bootstrap]
             progress["exhibit"] = {"query": shown, "bootstrap": bootstrap}
         last = record.queries == queries
@@ -252,6 +253,12 @@ def finished(
             f"choose another --out, or {replace}"
         )
     return result
+
+
+def check_same_data(result: dict[str, Any], benchmark: Benchmark, out: Path) -> None:
+    """Refuse to take a result for that of images which have changed since."""
+    if result.get("data_stamp", "") != benchmark.stamp:
+        raise BadCheckpoint(f"the images or their labels have changed since the run in {out}; choose another --out")
 
 
 def _refuse_strangers(out: Path) -> None:

@@ -89,18 +89,20 @@ def adapt(
 
     if source is None and benchmark is None:
         raise BadSettings(
-            "there is no source; name labelled public images with --source PATH, or a preset's with --data"
+            "there is no source; name labelled public images with --source PATH, or a preset with --preset NAME"
         )
     chosen = o.choose(arguments, sides=("source",))
     if benchmark and not is_preset(benchmark):
         raise BadSettings(f"there is no preset {benchmark!r}; `crodobo data` lists them")
     inbox, predictions = inbox.expanduser().absolute(), predictions.expanduser().absolute()
+    state = (state or predictions.with_name(f"{predictions.name}.state")).expanduser().absolute()
+    quarantine = (quarantine or inbox / "quarantine").expanduser().absolute()
     chosen.run.pop("stream", None)
     settings = AdaptSettings.of(
         inbox=inbox,
         predictions=predictions,
-        state=state or predictions.with_name(f"{predictions.name}.state"),
-        quarantine=(quarantine or inbox / "quarantine").absolute(),
+        state=state,
+        quarantine=quarantine,
         preset=benchmark,
         method=method,
         options=get_method(method).Settings.of(**chosen.options | o.parse_settings(option or [])),

@@ -11,10 +11,11 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crodobo.cli.options import Chosen, as_name
+from crodobo.cli.options import Chosen, as_data_name, as_name
 from crodobo.cli.progress import NumbersColumn, SteadyConsole, make_reporter
 from crodobo.comparison import Monitor, Plan, Task, carry_out, collect, widen
 from crodobo.comparison.studies import STUDIES, Study
+from crodobo.comparison.work import finished_result
 from crodobo.config import MethodSettings, RunSettings
 from crodobo.data.presets import get_preset, is_preset
 from crodobo.engine import available_cores
@@ -22,7 +23,7 @@ from crodobo.errors import CrodoboError
 from crodobo.files import sole_user
 from crodobo.learner import make_learners
 from crodobo.report.comparison_page import write_comparison
-from crodobo.run import load_data
+from crodobo.run import check_same_data, load_data
 
 
 def carry_out_and_show(
@@ -43,6 +44,9 @@ def carry_out_and_show(
         console = SteadyConsole(quiet=quiet)
         for note in notes:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
+        for task in plan.tasks:
+            if task.kind == "online" and (result := finished_result(task)):
+                check_same_data(result, benchmark, task.folder)
         with _monitor(console) as monitor:
             problems = carry_out(plan, jobs or available_cores(), monitor)
         results = collect(plan if study else widen(plan), problems)
@@ -77,7 +81,7 @@ def default_folder(what: str, chosen: Chosen) -> Path:
             known = setting in ("data", "cache_size") or value == usual.get(setting)
             if not known and value != model.model_fields[setting].default:
                 name += as_name(setting, value)
-    return Path("runs") / name
+    return Path("runs") / f"{name}{as_data_name(chosen.run.get('data'))}"
 
 
 def list_studies() -> None:

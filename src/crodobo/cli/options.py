@@ -1,11 +1,13 @@
 """Options that several commands have, and how their values are read."""
 
 import enum
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel
 
 from crodobo.errors import BadSettings
 
@@ -231,7 +233,7 @@ def own_name(data: dict[str, Any], sides: tuple[str, ...] = ("source", "target")
         if side not in data:
             needed = " and ".join(f"--{each}" for each in sides)
             raise BadSettings(f"--{side} PATH is missing; images of your own need {needed}")
-    return "-to-".join(data[side].stem for side in sides)
+    return "-to-".join(data[side].expanduser().absolute().resolve().stem or "root" for side in sides)
 
 
 def parse_columns(text: str | None) -> tuple[str, str] | None:
@@ -257,3 +259,23 @@ def as_name(setting: str, value: Any) -> str:
     text = value.stem if isinstance(value, Path) else "" if value is True else str(value)
     text = text.translate(str.maketrans("/", "-", "()"))
     return f"-{setting.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
+
+
+def as_data_name(data: "DataSettings | None") -> str:
+    """What sets data on a disk apart, as a part of a folder's name; its paths are in the benchmark's name.
+
+    >>> from crodobo.config import DataSettings
+    >>> as_data_name(DataSettings(grey=True, source_limit=100, fit="pad"))
+    '-source-limit100-fit-pad-grey'
+    """
+    if data is None:
+        return ""
+    name = ""
+    for field, info in type(data).model_fields.items():
+        value = getattr(data, field)
+        if field in ("folder", "source", "target") or value == info.default:
+            continue
+        if isinstance(value, BaseModel):
+            value = hashlib.sha256(value.model_dump_json().encode()).hexdigest()[:6]
+        name += as_name(field, value)
+    return name

@@ -87,6 +87,15 @@ def describe_files(tally: Tally) -> str:
     return " · ".join(parts)
 
 
+def files(count: int) -> str:
+    """So many files, for people.
+
+    >>> files(1), files(2)
+    ('1 file', '2 files')
+    """
+    return f"{count} file{'' if count == 1 else 's'}"
+
+
 class QuietReporter(Watching):
     """Says nothing; warnings among the notes are dropped too, since the result holds them."""
 
@@ -204,10 +213,18 @@ class NumbersColumn(ProgressColumn):
         return Text(str(task.fields.get("numbers", "")), style="cyan")
 
 
+def _facts() -> Table:
+    """A table of names with what they are."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
 def print_summary(result: dict[str, Any], folder: Path) -> None:
     """The result in a few lines, and where the rest is."""
     console = SteadyConsole()
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = _facts()
     table.add_row("online accuracy", f"[bold]{percent(result['online_accuracy'])}[/bold]")
     metric = "class average" if result["metric"] == "class-average" else "accuracy"
     table.add_row(f"one-pass {metric}", f"[bold]{percent(result['one_pass'])}[/bold]")
@@ -235,13 +252,13 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
 def print_adapted(summary: dict[str, Any]) -> None:
     """What was done with the files of an inbox, and where the predictions are."""
     console = SteadyConsole()
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = _facts()
     kept = "kept" if summary["kept_files"] else "deleted"
-    table.add_row("predicted", f"[bold]{summary['predicted']} files[/bold], {kept}")
+    table.add_row("predicted", f"[bold]{files(summary['predicted'])}[/bold], {kept}")
     if summary["deleted_late"]:
-        table.add_row("deleted at the start", f"{summary['deleted_late']} files, predicted before the last stop")
+        table.add_row("deleted at the start", f"{files(summary['deleted_late'])}, predicted before the last stop")
     if summary["quarantined"]:
-        table.add_row("in quarantine", f"{summary['quarantined']} files, in {summary['settings']['quarantine']}")
+        table.add_row("in quarantine", f"{files(summary['quarantined'])}, in {summary['settings']['quarantine']}")
     if summary["predicted"]:
         shares = [f"{name} {count}" for name, count in list(summary["classes"].items())[:12]]
         table.add_row("taken for", ", ".join(shares) + (" …" if len(summary["classes"]) > 12 else ""))

@@ -117,4 +117,4 @@ def run_name(settings: "RunSettings") -> str:
             value = getattr(part, field)
             if field not in named and value != info.default:
                 name += o.as_name(field, value)
-    return name
+    return name + o.as_data_name(settings.data)

@@ -97,6 +97,7 @@ def assemble(
         labels=torch.tensor([names.index(label) for label in target.labels]),
         augment=augment_of(data.views or (preset.views if preset else Views()), size),
         metric=preset.metric if preset else "accuracy",
+        public=preset is not None,
         stamp=hashlib.sha256(stamp.encode()).hexdigest()[:16],
     )
 

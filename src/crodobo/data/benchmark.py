@@ -34,6 +34,8 @@ class Benchmark:
         What its accuracy is by custom: over all samples, or `class-average`, the mean of the classes' accuracies.
     stamp
         Changes when data on disk does; empty for data that does not.
+    public
+        Whether reports may show samples of the target.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Benchmark:
     augment: Augment
     metric: str = "accuracy"
     stamp: str = ""
+    public: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.images, Tensor) and (problem := pixels.problem(self.images)):

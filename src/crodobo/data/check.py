@@ -53,6 +53,8 @@ def _wrong_counts(listing: Listing, domain: Domain, preset: Preset, data: DataSe
     names = sorted(classes_of(data, preset).names or domain.counts, key=natural)
     if absent := [name for name in names if name not in counts]:
         problems.append(f"no image of {', '.join(absent)}")
+    if strange := [name for name in counts if domain.counts and name not in domain.counts]:
+        problems.append(f"images of {', '.join(strange)}, which it should not have")
     for name, known in domain.counts.items():
         if name in counts and counts[name] != known:
             problems.append(f"{name} has {counts[name]:,} images, {_difference(counts[name], known)}")
@@ -69,7 +71,8 @@ def _difference(count: int, known: int) -> str:
 def _missing(listing: Listing) -> list[str]:
     missing = listing.pictures.missing()
     more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-    return [f"{len(missing):,} images are listed but not there: {', '.join(missing[:3])}{more}"] if missing else []
+    are = "image is" if len(missing) == 1 else "images are"
+    return [f"{len(missing):,} {are} listed but not there: {', '.join(missing[:3])}{more}"] if missing else []
 
 
 def _broken(listing: Listing, progress: Callable[[int, int], None]) -> list[str]:

@@ -23,7 +23,8 @@ def read_classes(path: Path) -> Classes:
     for side in ("source", "target"):
         if isinstance(content.get(side), dict):
             content[side] = {
-                name: str(to) if isinstance(to, int) and to is not False else to for name, to in content[side].items()
+                name: str(to) if isinstance(to, int) and not isinstance(to, bool) else to
+                for name, to in content[side].items()
             }
     return Classes.of(**content)
 
@@ -31,9 +32,10 @@ def read_classes(path: Path) -> Classes:
 def rename(listing: Listing, renaming: Renaming, side: str, *, strict: bool = True) -> Listing:
     """The listing under common names, without what is dropped; `strict` refuses names that it does not have."""
     there = set(listing.labels)
-    if strict and (unknown := sorted(set(renaming) - there - {EVERYTHING_ELSE})):
+    if strict and (unknown := sorted(set(renaming) - there - {EVERYTHING_ELSE}, key=natural)):
         raise BadData(
-            f"the classes' file names {_names(unknown)} in [{side}], but {listing.where} has {_names(sorted(there))}"
+            f"the classes' file names {_names(unknown)} in [{side}], but {listing.where} has "
+            f"{_names(sorted(there, key=natural))}"
         )
     default = renaming.get(EVERYTHING_ELSE)
     common: dict[str, str | Literal[False]] = {
@@ -41,7 +43,7 @@ def rename(listing: Listing, renaming: Renaming, side: str, *, strict: bool = Tr
     }
     kept = [number for number, label in enumerate(listing.labels) if common[label] is not False]
     if not kept:
-        raise BadData(f"the classes' file drops every class of {listing.where}")
+        raise BadData(f"every class of {listing.where} is dropped; it has {_names(sorted(there, key=natural))}")
     chosen = listing.chosen(kept) if len(kept) < len(listing.labels) else listing
     return Listing(chosen.pictures, [str(common[label]) for label in chosen.labels], listing.where)
 
@@ -65,9 +67,9 @@ def common_names(source: Mapping[str, int], target: Mapping[str, int], names: tu
         )
     if names is None:
         return sorted(source, key=natural)
-    if set(names) != set(source):
+    if sorted(names) != sorted(source):
         raise BadData(
-            f"the classes' file lists {_names(list(names))}, but the source has {_names(sorted(source, key=natural))}"
+            f"the classes are to be {_names(list(names))}, but the source has {_names(sorted(source, key=natural))}"
         )
     return list(names)
 

@@ -10,15 +10,17 @@ from crodobo.config import Fit
 from crodobo.errors import BadImage
 
 # Formats that Pillow decodes itself; the others call programs, or are not photographs.
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "MPO", "JPEG2000")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")  # JPEG opens MPO too
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib"),
     *(".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".mpo", ".jp2", ".j2k"),
 )
 TWELVE_BITS = 4096  # a 16-bit picture without a larger value comes from a 12-bit sensor, as in radiology
 
-# Pillow warns of a decompression bomb above 89 million pixels, and refuses above twice that; here both are refusals.
+MOST_PIXELS = 89_478_485  # from here on Pillow warns of a decompression bomb; it refuses twice that
+
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # of damaged EXIF data, for one
 Image.init()  # all formats, not only those that Pillow starts with
 
 
@@ -39,19 +41,27 @@ def decode(content: bytes, shape: tuple[int, int, int], fit: Fit = "squash") -> 
     """
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:  # also where warnings are silenced
+                raise Image.DecompressionBombError
             image.draft(None, (2 * shape[2], 2 * shape[1]))  # a large JPEG is decoded at a fraction of its size
             image.load()
-            return to_pixels(ImageOps.exif_transpose(image), shape, fit)
+            return to_pixels(upright(image), shape, fit)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise BadImage(
-            f"it has more than {(Image.MAX_IMAGE_PIXELS or 0) // 10**6} million pixels, a decompression bomb"
-        ) from None
+        raise BadImage(f"it has more than {MOST_PIXELS // 10**6} million pixels, a decompression bomb") from None
     except UnidentifiedImageError:
         raise BadImage("it is empty" if not content else "it is no image of a known kind") from None
     except MemoryError:
         raise BadImage("it does not fit into memory") from None
     except Exception as error:  # what a damaged file raises is anyone's guess
         raise BadImage(f"it is damaged ({str(error) or type(error).__name__})") from None
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """The picture turned by its EXIF orientation; where that cannot be read, as it lies."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # damaged EXIF data, though the pixels are whole
+        return image
 
 
 def to_pixels(image: Image.Image, shape: tuple[int, int, int], fit: Fit = "squash") -> np.ndarray:

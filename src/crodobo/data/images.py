@@ -11,6 +11,7 @@ from torch import Tensor
 from crodobo.config import Fit
 from crodobo.data.pictures import Pictures, Shape
 from crodobo.engine import available_cores
+from crodobo.errors import BadImage
 
 
 class DecodedOnRead:
@@ -30,10 +31,14 @@ class DecodedOnRead:
         batch = torch.empty((len(numbers), *self.shape[1:]), dtype=torch.uint8)
 
         def read(place: int, number: int) -> None:
-            batch[place] = torch.from_numpy(self._pictures.read(number, self.shape[1:], self._fit))
+            try:
+                batch[place] = torch.from_numpy(self._pictures.read(number, self.shape[1:], self._fit))
+            except BadImage as error:
+                raise BadImage(f"{error}; put it right, or leave such images out with --skip-broken") from None
 
+        places = numbers.argsort()  # rows of a table lie in groups, each of which is read once this way
         with ThreadPoolExecutor(available_cores()) as pool:
-            list(pool.map(read, range(len(numbers)), numbers.tolist()))
+            list(pool.map(read, places.tolist(), numbers[places].tolist()))
         return batch
 
 

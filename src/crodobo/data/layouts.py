@@ -19,11 +19,11 @@ def any_form(path: Path, columns: Columns | None = None) -> Listing:
     return read_listing(path, columns)
 
 
-def camelyon17(root: Path, centers: Sequence[int], split: int | None = None) -> Listing:
+def camelyon17(root: Path, centers: Sequence[str], split: str | None = None) -> Listing:
     """WILDS: `metadata.csv`, and patches whose names are made of its columns; the label is `tumor`."""
     names, labels = [], []
     for row in _rows(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")):
-        if int(row["center"]) in centers and split in (None, int(row["split"])):
+        if row["center"] in centers and split in (None, row["split"]):
             case = f"patient_{row['patient']}_node_{row['node']}"
             names.append(f"patches/{case}/patch_{case}_x_{row['x_coord']}_y_{row['y_coord']}.png")
             labels.append(row["tumor"])
@@ -64,6 +64,8 @@ def covid_da(root: Path, lists: Sequence[str], keys: Sequence[Sequence[str]], fo
     if chosen is None:
         raise BadData(f"{path} has no list {keys[0][0]}; it has {', '.join(map(str, content))}")
     for key in chosen:
+        if not isinstance(content[key], list | tuple):
+            raise BadData(f"{path} has a {key} that is no list")
         for entry in content[key]:
             if not isinstance(entry, tuple | list) or len(entry) != 2:
                 raise BadData(f"{path} has an entry {entry!r} in {key} that is no pair of image and label")
@@ -96,7 +98,10 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
         reader = csv.DictReader(file)
         if lacking := [name for name in columns if name not in (reader.fieldnames or ())]:
             raise BadData(f"{path} has no column {lacking[0]}; it has {', '.join(reader.fieldnames or ())}")
-        yield from reader
+        for number, row in enumerate(reader, start=2):
+            if lacking := [name for name in columns if not row[name]]:
+                raise BadData(f"row {number} of {path} has no {lacking[0]}; fetch it again")
+            yield row
 
 
 def _table(path: Path) -> list[list[str]]:

@@ -4,6 +4,7 @@ import csv
 import gzip
 import re
 import struct
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def read_listing(path: Path, columns: Columns | None = None) -> Listing:
         raise BadData(f"there is no {path}; check the path")
     if path.is_dir():
         return read_idx(path) if any(_idx_images(path)) else read_folder(path)
-    if re.search(r"idx\d", path.name):
+    if re.search(r"idx\d[-.]ubyte", path.name):
         return read_idx(path)
     suffix = path.suffix.lower()
     if suffix in (".csv", ".tsv"):
@@ -88,18 +89,19 @@ def images_under(folder: Path) -> Iterator[Path]:
 
 
 def read_list(path: Path, root: Path | None = None) -> Listing:
-    """A text file with a line `path label` for each image; paths are relative to it, or to `root`."""
+    """A text file with a line `path label` for each image; paths are relative to it, or to `root`.
+
+    Between the two is a tab, or else the last space.
+    """
     names, labels = [], []
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if not line.strip():
             continue
-        name, _, label = line.strip().rpartition(" ")
-        if not name:
-            name, _, label = line.strip().rpartition("\t")
-        if not name:
+        parts = line.strip().rsplit("\t" if "\t" in line.strip() else None, maxsplit=1)
+        if len(parts) < 2:
             raise BadData(f"line {number} of {path} is no `path label`: {line.strip()[:60]!r}")
-        names.append(name.strip())
-        labels.append(label)
+        names.append(parts[0].strip())
+        labels.append(parts[1].strip())
     return Listing(Files(root or path.parent, names), labels, str(path))
 
 
@@ -110,7 +112,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Listing:
             reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             image, label = choose_columns(path, list(reader.fieldnames or ()), columns)
             rows = [(row[image], row[label]) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadData(f"{path} cannot be read as a table ({error})") from None
     for number, row in enumerate(rows, start=2):
         if not all(row):
@@ -129,14 +131,23 @@ def read_parquet(path: Path, columns: Columns | None = None) -> Listing:
         file = ParquetFile(path)
         schema = file.schema_arrow
         image, label = choose_columns(path, schema.names, columns)
-        labels = [str(value) for value in file.read(columns=[label]).column(0).to_pylist()]
+        labels = _texts(path, label, file.read(columns=[label]).column(0).to_pylist())
         kind = schema.field(image).type
+        kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
         if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
-            names = file.read(columns=[image]).column(0).to_pylist()
-            return Listing(Files(path.parent, [str(name) for name in names]), labels, str(path))
-    except pyarrow.ArrowInvalid as error:
+            names = _texts(path, image, file.read(columns=[image]).column(0).to_pylist())
+            return Listing(Files(path.parent, names), labels, str(path))
+    except (pyarrow.ArrowException, OSError) as error:
         raise BadData(f"{path} cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+    if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_struct(kind)):
+        raise BadData(f"the column {image} of {path} holds no images: its type is {kind}; name another with --columns")
     return Listing(ParquetPictures(path, image, range(len(labels))), labels, str(path))
+
+
+def _texts(path: Path, column: str, values: list[object]) -> list[str]:
+    if None in values:
+        raise BadData(f"row {values.index(None) + 1} of {path} has no {column}")
+    return [str(value) for value in values]
 
 
 def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> Columns:
@@ -152,7 +163,8 @@ def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> C
     for wanted, what in ((image, "images"), (label, "labels")):
         if wanted not in there:
             problem = f"no column {wanted!r}" if wanted else f"no column that is clearly the one of {what}"
-            raise BadData(f"{path} has {problem}; its columns are {', '.join(there)}: name them with --columns")
+            known = f"its columns are {', '.join(there)}: name them with --columns" if there else "it is empty"
+            raise BadData(f"{path} has {problem}; {known}")
     return image, label
 
 
@@ -186,7 +198,7 @@ def read_idx_array(path: Path) -> np.ndarray:
         if (zeros, kind) != (0, 8):
             raise ValueError("it does not hold bytes")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-    except (OSError, EOFError, ValueError, struct.error) as error:
+    except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
         raise BadData(f"{path} cannot be read as IDX ({error}); fetch it again") from None
 
 
@@ -196,7 +208,7 @@ def _idx_images(folder: Path) -> Iterable[Path]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise BadData(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -44,7 +44,7 @@ def stored(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            if not _is_complete(path):
+            if not _is_complete(path, size):
                 if (room := make_room(folder, size - _on_disk(path), limit, keep=path)) is not None:
                     note(
                         f"the source takes {size / 1e9:.1f} GB decoded and {room}; it is decoded as it is read, slower"
@@ -77,7 +77,7 @@ def make_room(folder: Path, size: int, limit: float, keep: Path) -> str | None:
 def _decode_all(path: Path, pictures: Pictures, shape: Shape, fit: Fit, progress: Progress) -> None:
     """Decode what an earlier attempt has left to do; what is done is noted chunk by chunk."""
     total, each = len(pictures), int(np.prod(shape))
-    begun = min(_done(path), total) if path.exists() else 0
+    begun = min(_done(path), _on_disk(path) // each)
     broken: list[str] = []
 
     def read(number: int) -> np.ndarray | None:
@@ -126,10 +126,10 @@ def _done(path: Path) -> int:
         return 0
 
 
-def _is_complete(path: Path) -> bool:
+def _is_complete(path: Path, size: int) -> bool:
     try:
         content = json.loads(_marker(path).read_text())
-        return bool(content["done"] == content["of"]) and path.exists()
+        return bool(content["done"] == content["of"]) and _on_disk(path) == size
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -6,7 +6,9 @@ when the process starts again.
 """
 
 import contextlib
+import hashlib
 import json
+import os
 import statistics
 import time
 from collections import Counter, deque
@@ -26,25 +28,26 @@ from crodobo.data.assemble import DEFAULT_SIZE, Watcher, augment_of, classes_of,
 from crodobo.data.classes import common_names
 from crodobo.data.decode import decode
 from crodobo.data.listing import Listing
+from crodobo.data.pictures import Files
 from crodobo.data.presets import Preset, get_preset
 from crodobo.engine import make_engine
-from crodobo.errors import BadCheckpoint, BadImage, Interrupted
+from crodobo.errors import BadCheckpoint, BadImage, BadSettings, CrodoboError, Interrupted
 from crodobo.files import sole_user, write_atomically
-from crodobo.inbox.arrivals import PATIENCE, Arrival, Changed, Inbox
+from crodobo.inbox.arrivals import PATIENCE, SETTLE, Arrival, Changed, Inbox
 from crodobo.inbox.predictions import PredictionFile
 from crodobo.interrupt import StopSignal
 from crodobo.learner import make_learners, warm_up
 from crodobo.methods import Method, get_method
-from crodobo.methods.base import check_burning
 from crodobo.model import save_model
-from crodobo.outcome import BURNED, peak_memory
+from crodobo.outcome import BURNED, KEPT, peak_memory
 from crodobo.prediction import Prediction
 from crodobo.prefetch import ahead
 from crodobo.query import Query
-from crodobo.run import Reporter
+from crodobo.run import Reporter, check_runs_online
 from crodobo.source import Source
 
 POLL = 0.25  # seconds between two looks into a folder that has nothing new
+PAUSE = 4  # or so many times as long as a look takes, where that is more
 
 
 @dataclass
@@ -97,12 +100,14 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, reporter: Watching | 
     """
     reporter = reporter or Watching()
     kind = get_method(settings.method)
-    check_burning(kind, settings.options)
+    check_runs_online(kind, settings.options)
+    check_places(settings)
     inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
     with sole_user(settings.state, "--predictions"), inbox.to_oneself(), StopSignal() as stop:
         preset = get_preset(settings.preset) if settings.preset else None
         size = settings.image_size or (preset.run.get("image_size") if preset else None) or DEFAULT_SIZE
         listing = read_source(settings.data, preset)
+        check_source(settings, listing)
         names = common_names(listing.counts, {}, classes_of(settings.data, preset).names)
         columns = tuple(f"p({name})" for name in names) if settings.probabilities else ()
         predictions = PredictionFile(settings.predictions, columns)
@@ -114,18 +119,56 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, reporter: Watching | 
             watcher = Watcher(note=reporter.note, progress=reporter.reading)
             source = make_source(listing, names, settings.data, size, settings.cache_size, watcher)
             augment = augment_for(settings.data, preset, size)
-            identity = settings.identity | {"stamp": stamp_of(listing)}
+            identity = settings.identity | {"stamp": stamp_of(listing, names)}
             method, queries_before = make_ready(settings, source, augment, identity, fresh, reporter, stop)
             stream = Stream(settings, inbox, source.shape, done, stop, tally, reporter)
             work_off(settings, method, stream, predictions, identity, queries_before, tally, reporter, stop)
-            save_model(settings.state / "model.safetensors", method)
             summary = summarise(settings, tally, queries_before)
-            write_atomically(settings.state / "summary.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+            with writing_to(settings.state):
+                save_model(settings.state / "model.safetensors", method)
+                write_atomically(settings.state / "summary.json", json.dumps(summary, indent=2) + "\n")
         finally:
             predictions.close()
         if stop.requested and not settings.watch:
             raise Interrupted(f"stopped after {tally.predicted} files; the same command goes on with the rest")
     return summary
+
+
+def check_places(settings: AdaptSettings) -> None:
+    """Refuse folders that would make files of others be taken for images that arrive, and deleted."""
+    inbox = settings.inbox.resolve()
+    for path, what in (
+        (settings.predictions, "the predictions"),
+        (settings.state, "the learners' state"),
+        (settings.data.source, "the source"),
+        (settings.data.folder, "the preset's folder"),
+    ):
+        if path and path.resolve().is_relative_to(inbox):
+            raise BadSettings(f"{what} cannot be in the inbox: {path} is in {settings.inbox}; name another place")
+
+
+def check_source(settings: AdaptSettings, listing: Listing) -> None:
+    """Refuse an inbox that holds images of the source: they would be deleted."""
+    if isinstance(listing.pictures, Files):
+        inbox, root = os.path.join(settings.inbox.resolve(), ""), listing.pictures.root.resolve()
+        for name in listing.pictures.names:
+            if os.path.normpath(os.path.join(root, name)).startswith(inbox):
+                raise BadSettings(
+                    f"the inbox {settings.inbox} holds images of the source, {name} for one, which would be deleted; "
+                    "name another --inbox"
+                )
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """What fails inside comes out as a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise CrodoboError(
+            f"the learners' state cannot be written to {folder} ({error.strerror}); no prediction is lost: put that "
+            "right, then the same command goes on"
+        ) from None
 
 
 def finish_deleting(inbox: Inbox, predictions: PredictionFile, tally: Tally) -> set[Arrival]:
@@ -143,9 +186,10 @@ def augment_for(data: DataSettings, preset: Preset | None, size: int) -> Augment
     return augment_of(data.views or (preset.views if preset else Views()), size)
 
 
-def stamp_of(listing: Listing) -> str:
-    """Changes when the source does."""
-    return f"{len(listing.labels)} images, {listing.pictures.stamp()[:16]}"
+def stamp_of(listing: Listing, names: list[str]) -> str:
+    """Changes when the source does: its images, their labels, the order of the classes."""
+    content = repr((listing.pictures.stamp(), list(listing.labels), names))
+    return f"{len(listing.labels)} images, {hashlib.sha256(content.encode(errors='surrogateescape')).hexdigest()[:16]}"
 
 
 def make_ready(
@@ -175,7 +219,8 @@ def make_ready(
         warm_up(learners, engine, source, augment, after_step)
     method = get_method(settings.method)(source, augment=augment, **dict(options) | {"learners": learners})
     if not stored:
-        save_checkpoint(settings.state, method.state(), identity, {"queries": 0})
+        with writing_to(settings.state):
+            save_checkpoint(settings.state, method.state(), identity, {"queries": 0})
         return method, 0
     tensors, progress = stored
     try:
@@ -220,14 +265,16 @@ def work_off(
             reporter.note(f"no checkpoint could be written ({error.strerror}); the stream goes on without")
 
     reporter.streaming(0)
-    with contextlib.closing(ahead(stream)) as queries:  # type: ignore[type-var]
+    tally.started = time.monotonic()
+    first = predictions.queries + 1  # learners that a crash has thrown back meet new queries, with new numbers
+    with contextlib.closing(ahead(stream)) as queries, contextlib.closing(stream):  # type: ignore[type-var]
         for query, arrivals in queries:
             started = time.perf_counter()
             with query:
                 prediction = method.step(query)
             labels = [names[number] for number in prediction.labels.tolist()]
             moment = datetime.now(UTC).isoformat(timespec="seconds")
-            number = str(queries_before + tally.queries + 1)
+            number = str(first + tally.queries)
             rows = []
             for place, (arrival, label) in enumerate(zip(arrivals, labels, strict=True)):
                 values: tuple[str, ...] = (label, f"{float(prediction.confidence[place]):.6f}", number, moment)
@@ -261,7 +308,9 @@ class Stream:
         self._settings, self._inbox, self._stop = settings, inbox, stop
         self._shape = (shape[0], shape[1], shape[2])
         self._taken: set[Arrival] = done  # at work, or to be kept although they are predicted
+        self._doubtful: set[Arrival] = set()  # could not be decoded, but have not been there for long
         self._tally, self._reporter = tally, reporter
+        self._closed = False
 
     def __iter__(self) -> Iterator[tuple[Query, list[Arrival]]]:
         images: list[Tensor] = []
@@ -277,32 +326,40 @@ class Stream:
             arrivals.clear()
             return made
 
-        while not self._stopping():
-            fresh, unsettled = self._look()
-            for arrival in fresh:
-                if self._stopping():
-                    break
-                image = self._take(arrival)
-                if image is None:
-                    continue
-                since = since if images else time.monotonic()
-                images.append(image)
-                arrivals.append(arrival)
-                self._tally.waiting = max(0, self._tally.waiting - 1)
-                if len(images) == self._settings.query_size:
+        try:
+            while not self._ending():
+                looked = time.monotonic()
+                ready, others = self._look()
+                pause = max(POLL, PAUSE * (time.monotonic() - looked))
+                taken = 0
+                for arrival in ready:
+                    if self._ending():
+                        return
+                    image = self._take(arrival)
+                    self._tally.waiting -= 1
+                    if image is None:
+                        continue
+                    taken += 1
+                    since = since if images else time.monotonic()
+                    images.append(image)
+                    arrivals.append(arrival)
+                    if len(images) == self._settings.query_size:
+                        yield query()
+                at_the_end = not (self._settings.watch or ready or others)
+                if images and (at_the_end or time.monotonic() - since >= self._settings.max_wait):
                     yield query()
-            if self._stopping():
-                break
-            waited = images and time.monotonic() - since >= self._settings.max_wait
-            at_the_end = not self._settings.watch and not unsettled and not self._look()[0]
-            if images and (waited or at_the_end):
-                yield query()
-            if at_the_end and not images:
-                break
-            self._reporter.tally(self._tally)
-            time.sleep(POLL)
-        for image in images:
-            image.zero_()
+                if at_the_end:
+                    return
+                if not taken:
+                    self._reporter.tally(self._tally)
+                    self._sleep(min(pause, since + self._settings.max_wait - time.monotonic()) if images else pause)
+        finally:
+            for image in images:
+                image.zero_()
+
+    def close(self) -> None:
+        """Make no more queries."""
+        self._closed = True
 
     def finished(self, arrivals: list[Arrival]) -> None:
         """These files have their predictions on disk."""
@@ -311,18 +368,29 @@ class Stream:
                 self._inbox.delete(arrival)
                 self._taken.discard(arrival)
 
-    def _stopping(self) -> bool:
-        return self._stop.requested
+    def _ending(self) -> bool:
+        return self._closed or self._stop.requested
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait, but not for longer than it takes to notice the end."""
+        end = time.monotonic() + seconds
+        while not self._ending() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, POLL))
 
     def _look(self) -> tuple[list[Arrival], bool]:
-        """Files to take, and whether there are others that are still being written."""
+        """Files to take, and whether there are others whose time has not come: they may still be written to."""
         there = self._inbox.scan()
         if self._inbox.keep_files:
             self._taken &= set(there)  # of files that are gone nothing is remembered
+        self._doubtful &= set(there)
         untaken = [arrival for arrival in there if arrival not in self._taken]
-        settled = [arrival for arrival in untaken if self._inbox.is_settled(arrival)]
-        self._tally.waiting = len(settled)
-        return settled, len(settled) < len(untaken)
+        ready = [arrival for arrival in untaken if self._inbox.unchanged_for(arrival) >= self._patience(arrival)]
+        self._tally.waiting = len(ready)
+        return ready, len(ready) < len(untaken)
+
+    def _patience(self, arrival: Arrival) -> float:
+        """For how long a file has to be unchanged; one that could not be decoded is tried again once, much later."""
+        return PATIENCE if arrival in self._doubtful else SETTLE
 
     def _take(self, arrival: Arrival) -> Tensor | None:
         """The decoded image; None for a file that was put away, or is left for later."""
@@ -333,9 +401,9 @@ class Stream:
             return None
         except BadImage as error:
             if self._inbox.unchanged_for(arrival) < PATIENCE:
-                return None
-            self._inbox.put_away(arrival, f"{arrival.name}: {error}")
-            self._tally.quarantined += 1
+                self._doubtful.add(arrival)
+            else:
+                self._tally.quarantined += self._inbox.put_away(arrival, str(error))
             return None
         self._taken.add(arrival)
         return torch.from_numpy(pixels)
@@ -359,7 +427,7 @@ def summarise(settings: AdaptSettings, tally: Tally, queries_before: int) -> dic
         "seconds_per_query": statistics.median(tally.seconds) if tally.seconds else None,
         "files_per_second": tally.rate,
         "peak_rss_mb": peak_memory(),
-        "burned": BURNED,
+        "burned": KEPT if get_method(settings.method).keeps_target else BURNED,
         "predictions": str(settings.predictions),
         "settings": settings.model_dump(mode="json"),
     }

@@ -1,0 +1,278 @@
+"""`crodobo adapt` as a person meets it: what it says, what it refuses, and signals in real processes."""
+
+import csv
+import io
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from crodobo.checkpoint import NAME
+from crodobo.cli.main import main
+
+Crodobo = Callable[..., tuple[int, str, str]]
+Command = Callable[..., list[str]]
+
+
+def picture(number: int) -> bytes:
+    """A noisy PNG of 16×16."""
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(number).integers(0, 256, (16, 16), dtype=np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def wait_until(condition: Callable[[], bool], alive: Callable[[], bool]) -> None:
+    end = time.monotonic() + 90
+    while not condition():
+        assert alive(), "it ended before"
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("public")
+    for number in range(12):
+        path = folder / ("cat", "dog")[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(picture(100 + number))
+    return folder
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    """An inbox with ten images and a file that is none."""
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    for number in range(10):
+        (folder / f"{number}.png").write_bytes(picture(number))
+    (folder / "broken.png").write_bytes(b"no picture")
+    for path in folder.iterdir():
+        os.utime(path, (10**9, 10**9))
+    return folder
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    return tmp_path / "predictions.csv"
+
+
+@pytest.fixture
+def usual(
+    public: Path, inbox: Path, predictions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[str | Path]:
+    """The smallest command."""
+    monkeypatch.setenv("CRODOBO_CACHE", str(tmp_path / "cache"))
+    places: list[str | Path] = ["adapt", "--source", public, "--inbox", inbox, "--predictions", predictions]
+    return [*places, "--grey", "--image-size", "16", "--warmup", "0", "--query-size", "4", "--method", "source-only"]
+
+
+def test_it_says_first_that_images_are_deleted_and_last_where_the_predictions_are(
+    usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
+) -> None:
+    status, out, errors = crodobo(*usual)
+    assert (status, errors) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}"
+    assert lines[-1] == str(predictions)
+    said = " ".join(out.split())
+    assert "predicted 10 files, deleted" in said
+    assert "in quarantine 1 file, in" in said
+    assert "queries 3, 3 in all" in said
+    assert [path.name for path in inbox.iterdir()] == ["quarantine"]
+    assert {path.name for path in (inbox / "quarantine").iterdir()} == {"broken.png", "broken.png.reason.txt"}
+    summary = json.loads(Path(f"{predictions}.state/summary.json").read_text())
+    found = rows(predictions)
+    assert (summary["predicted"], summary["quarantined"], len(found)) == (10, 1, 10)
+    assert sum(summary["classes"].values()) == 10
+    assert {row["label"] for row in found} <= {"cat", "dog"}
+
+
+def test_images_are_kept_if_that_is_asked_for(
+    usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
+) -> None:
+    status, out, _ = crodobo(*usual, "--keep-files", "--probabilities")
+    assert status == 0
+    assert out.splitlines()[0] == f"images in {inbox} are kept (--keep-files); predictions go to {predictions}"
+    assert "predicted 10 files, kept" in " ".join(out.split())
+    assert len(list(inbox.glob("*.png"))) == 10
+    before = predictions.read_bytes()
+    status, out, _ = crodobo(*usual, "--keep-files", "--probabilities")
+    assert (status, predictions.read_bytes()) == (0, before)
+    assert "predicted 0 files" in " ".join(out.split())
+    for row in rows(predictions):
+        assert float(row["p(cat)"]) + float(row["p(dog)"]) == pytest.approx(1, abs=2e-6)
+
+
+def test_quiet_prints_the_file_of_predictions_alone(
+    usual: list[str | Path], crodobo: Crodobo, predictions: Path
+) -> None:
+    assert crodobo(*usual, "--quiet") == (0, f"{predictions}\n", "")
+
+
+def test_relative_paths_and_the_home_folder_are_understood(
+    usual: list[str | Path], crodobo: Crodobo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    changed = [*usual, "--inbox", "inbox", "--predictions", "~/p.csv", "--state", "~/st", "--quarantine", "~/bad"]
+    assert crodobo(*changed)[0] == 0
+    assert len(rows(tmp_path / "p.csv")) == 10
+    assert (tmp_path / "st" / NAME).exists()
+    assert (tmp_path / "bad" / "broken.png").exists()
+
+
+def test_a_preset_that_is_not_there_and_a_missing_source_get_one_sentence(
+    crodobo: Crodobo, inbox: Path, predictions: Path
+) -> None:
+    places = ("adapt", "--inbox", inbox, "--predictions", predictions)
+    for more, sentence in (
+        ((), "there is no source; name labelled public images with --source PATH, or a preset with --preset NAME"),
+        (("--preset", "magic"), "there is no preset 'magic'"),
+    ):
+        status, _, errors = crodobo(*places, *more)
+        assert status == 2
+        assert errors.startswith(f"error: {sentence}")
+    assert len(list(inbox.iterdir())) == 11
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--inbox", "nowhere"], "there is no folder"),
+        (["--source", "nowhere"], "there is no"),
+        (["--predictions", "{inbox}/p.csv"], "the predictions cannot be in the inbox"),
+        (["--state", "{inbox}/state"], "the learners' state cannot be in the inbox"),
+        (["--source", "{inbox}"], "the source cannot be in the inbox"),
+        (["--inbox", "{public}/cat"], "holds images of the source"),
+        (["--quarantine", "{inbox}"], "the quarantine cannot be the inbox"),
+        (["--predictions", "{public}/cat/0.png"], "is no file of predictions; name another file"),
+        (["--predictions", "/dev/null/p.csv"], "cannot be written to"),
+        (["--max-wait", "-1"], "max_wait cannot be -1"),
+        (["--checkpoint-every", "0"], "checkpoint_every cannot be 0"),
+        (["--method", "conda"], "keeps target data"),
+        (["--set", "magic=1"], "there is no setting magic"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_touches_nothing(
+    arguments: list[str], sentence: str, usual: list[str | Path], crodobo: Crodobo, inbox: Path, public: Path
+) -> None:
+    filled = [each.format(inbox=inbox, public=public) for each in arguments]
+    before = {path: path.read_bytes() for path in (*inbox.glob("*.png"), *public.rglob("*.png"))}
+    status, _, errors = crodobo(*usual, *filled)
+    assert status == 2
+    assert sentence in " ".join(errors.split())
+    assert errors.startswith("error: ")
+    assert len(errors.splitlines()) == 1
+    assert {path: path.read_bytes() for path in (*inbox.glob("*.png"), *public.rglob("*.png"))} == before
+
+
+def test_a_method_without_an_online_form_is_refused(usual: list[str | Path], crodobo: Crodobo, inbox: Path) -> None:
+    from crodobo.methods import REGISTRY
+
+    offline = next(name for name, kind in REGISTRY.items() if "online" not in kind.protocols)
+    status, _, errors = crodobo(*usual, "--method", offline)
+    assert (status, "no online form" in errors) == (2, True)
+    assert len(list(inbox.glob("*.png"))) == 11
+
+
+def test_a_checkpoint_of_other_settings_is_refused_and_fresh_starts_anew(
+    usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
+) -> None:
+    assert crodobo(*usual, "-q")[0] == 0
+    (inbox / "new.png").write_bytes(picture(50))
+    os.utime(inbox / "new.png", (10**9, 10**9))
+    status, _, errors = crodobo(*usual, "--seed", "3")
+    assert status == 2
+    assert "seed 0, not 3" in errors
+    assert "--fresh to start with new learners" in errors
+    assert (inbox / "new.png").exists()
+    status, out, _ = crodobo(*usual, "--seed", "3", "--fresh")
+    assert status == 0
+    assert "starting with new learners; the predictions made so far stay" in out
+    assert [row["file"] for row in rows(predictions)][-1] == "new.png"
+    assert len(rows(predictions)) == 11
+
+
+def test_other_columns_are_refused(usual: list[str | Path], crodobo: Crodobo, predictions: Path) -> None:
+    assert crodobo(*usual, "-q")[0] == 0
+    before = predictions.read_bytes()
+    status, _, errors = crodobo(*usual, "--probabilities")
+    assert (status, predictions.read_bytes()) == (2, before)
+    assert "give --probabilities or not, as before, or name another file" in errors
+
+
+@pytest.mark.parametrize("watch", [True, False], ids=["watching", "not watching"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(
+    number: signal.Signals, watch: bool, usual: list[str | Path], inbox: Path, predictions: Path, crodobo: Crodobo
+) -> None:
+    slow = inbox / "slow.png"
+    with slow.open("wb") as writer:  # what it waits for when it is not watching
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["crodobo.inbox"])
+        process = context.Process(target=main)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["crodobo", *map(str, usual), "--max-wait", "0", "-q", *["--watch"] * watch])
+            process.start()
+        wait_until(lambda: predictions.exists() and len(rows(predictions)) == 10, process.is_alive)
+        assert process.pid
+        os.kill(process.pid, number)
+        process.join(30)
+        assert process.exitcode == (0 if watch else 130)
+        writer.write(picture(7))
+    summary = json.loads(Path(f"{predictions}.state/summary.json").read_text())
+    assert (summary["predicted"], summary["quarantined"]) == (10, 1)
+    assert [path.name for path in inbox.glob("*.png")] == ["slow.png"]
+    os.utime(slow, (10**9, 10**9))
+    assert crodobo(*usual, "-q")[0] == 0
+    assert [row["file"] for row in rows(predictions)][-1] == "slow.png"
+
+
+def test_watching_takes_what_arrives_and_ends_with_a_summary(
+    usual: list[str | Path], command: Command, inbox: Path, predictions: Path
+) -> None:
+    process = subprocess.Popen(
+        command(*usual, "--watch", "--max-wait", "0.5"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until(lambda: not list(inbox.glob("*.png")), lambda: process.poll() is None)
+        for name in ("late.png", "0.png"):
+            (inbox / f"{name}.part").write_bytes(picture(90))
+            (inbox / f"{name}.part").rename(inbox / name)
+        wait_until(lambda: not list(inbox.glob("*.png")), lambda: process.poll() is None)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert errors == "\nstopping as soon as all is in order; once more stops at once\n"
+    assert "IS DELETED" in out.splitlines()[0]
+    assert "predicted 12 files, deleted" in " ".join(out.split())
+    names = [row["file"] for row in rows(predictions)]
+    assert sorted(names) == sorted([*(f"{number}.png" for number in range(10)), "late.png", "0.png"])
+
+
+def test_a_second_process_on_the_inbox_is_refused(
+    usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path, tmp_path: Path
+) -> None:
+    from crodobo.inbox.arrivals import Inbox
+
+    with Inbox(inbox, inbox / "quarantine").to_oneself():
+        status, _, errors = crodobo(*usual, "--predictions", tmp_path / "other.csv")
+    assert (status, errors) == (2, f"error: another process is taking files from {inbox}; one at a time\n")
+    assert len(list(inbox.glob("*.png"))) == 11

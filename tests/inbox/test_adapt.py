@@ -1,0 +1,669 @@
+"""Adapting to an inbox: each image is predicted once and deleted after, whatever happens in between."""
+
+import contextlib
+import csv
+import errno
+import json
+import multiprocessing
+import os
+import random
+import runpy
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from crodobo.checkpoint import NAME
+from crodobo.config import AdaptSettings, DataSettings
+from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
+from crodobo.inbox import adapt
+from crodobo.inbox.adapt import Stream, Watching
+from crodobo.inbox.arrivals import Arrival, Inbox
+from crodobo.inbox.predictions import PredictionFile
+
+Picture = Callable[[int], bytes]
+Put = Callable[..., Path]
+Make = Callable[..., AdaptSettings]
+Rows = Callable[[Path], list[dict[str, str]]]
+
+
+def left(inbox: Path) -> list[str]:
+    """Files that are still in the inbox."""
+    return sorted(path.name for path in inbox.iterdir() if path.name != "quarantine")
+
+
+def put_away(inbox: Path) -> list[str]:
+    """Files in the quarantine, without the reasons."""
+    return sorted(path.name for path in (inbox / "quarantine").iterdir() if not path.name.endswith(".reason.txt"))
+
+
+class Notes(Watching):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+class Background:
+    """Adapting in a thread, until it is asked to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.result: Any = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Background":  # in place of the signals
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def start(self, settings: AdaptSettings) -> None:
+        def work() -> None:
+            try:
+                self.result = adapt(settings)
+            except BaseException as error:
+                self.result = error
+
+        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread.start()
+
+    def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert self.result is None, self.result
+            assert time.monotonic() < end, "it does not come to it"
+            time.sleep(0.01)
+
+    def end(self) -> Any:
+        """The summary, or the error; without a stop if there is no need for one."""
+        assert self._thread
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "it does not end"
+        return self.result
+
+    def stop(self) -> Any:
+        self.requested = True
+        return self.end()
+
+
+@pytest.fixture
+def background(monkeypatch: pytest.MonkeyPatch, module: ModuleType, impatient: None) -> Iterator[Background]:
+    there = Background()
+    monkeypatch.setattr(module, "StopSignal", lambda: there)
+    yield there
+    there.requested = True
+
+
+def test_every_image_is_predicted_once_and_deleted(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path
+) -> None:
+    for number in range(20):
+        put(f"{number}.png", picture(number), age=1000 - number)
+    settings = make(method="crodobo")
+    summary = adapt(settings)
+    rows = rows_of(settings.predictions)
+    assert [row["file"] for row in rows] == [f"{number}.png" for number in range(20)]
+    assert [row["query"] for row in rows] == ["1"] * 8 + ["2"] * 8 + ["3"] * 4
+    assert left(inbox) == put_away(inbox) == []
+    assert json.loads((settings.state / "summary.json").read_text()) == summary
+    assert (summary["predicted"], summary["queries"], summary["queries_in_all"]) == (20, 3, 3)
+    assert summary["classes"] == Counter(row["label"] for row in rows)
+    assert summary["mean_confidence"] == pytest.approx(np.mean([float(row["confidence"]) for row in rows]), abs=1e-6)
+    assert set(summary["classes"]) <= {"upper left", "upper right", "lower left", "lower right"}
+    assert summary["seconds_per_query"] > 0
+    assert summary["files_per_second"] > 0
+    assert {path.name for path in settings.state.iterdir()} == {NAME, "model.safetensors", "summary.json"}
+
+
+def test_learners_go_on_and_queries_are_counted_on(make: Make, put: Put, picture: Picture, rows_of: Rows) -> None:
+    for number in range(3):
+        put("a.png", picture(number), age=1000 - number)
+        notes = Notes()
+        summary = adapt(make(method="source-only"), reporter=notes)
+    assert notes.texts == ["going on with learners that have met 2 queries"]
+    assert summary["queries_in_all"] == 3
+    assert [row["query"] for row in rows_of(make().predictions)] == ["1", "2", "3"]
+
+
+def test_an_empty_inbox_is_no_error(make: Make) -> None:
+    summary = adapt(make())
+    assert (summary["predicted"], summary["mean_confidence"], summary["seconds_per_query"]) == (0, None, None)
+
+
+def test_probabilities_are_written_for_each_class(make: Make, put: Put, picture: Picture, rows_of: Rows) -> None:
+    for number in range(5):
+        put(f"{number}.png", picture(number))
+    settings = make(probabilities=True)
+    adapt(settings)
+    for row in rows_of(settings.predictions):
+        each = {name[2:-1]: float(value) for name, value in row.items() if name.startswith("p(")}
+        assert len(each) == 4
+        assert sum(each.values()) == pytest.approx(1, abs=1e-5)
+        assert max(each, key=lambda name: each[name]) == row["label"]
+        assert max(each.values()) == pytest.approx(float(row["confidence"]), abs=2e-6)
+
+
+def test_what_cannot_be_decoded_is_put_away_and_stops_nothing(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path, tmp_path: Path
+) -> None:
+    put("empty.png", b"")
+    put("text.png", b"no picture")
+    put("half.png", picture(1)[:200])
+    put(b"\xff,\"'\n.png", b"no picture")
+    (inbox / "link.png").symlink_to(tmp_path / "elsewhere.png")
+    (tmp_path / "elsewhere.png").write_bytes(picture(2))
+    os.utime(inbox / "link.png", (1, 1), follow_symlinks=False)
+    put("good.png", picture(3), age=10_000)
+    put("good too.png", picture(4))
+    summary = adapt(make())
+    assert left(inbox) == []
+    assert put_away(inbox) == sorted(["empty.png", "half.png", "link.png", "text.png", os.fsdecode(b"\xff,\"'\n.png")])
+    assert {row["file"] for row in rows_of(make().predictions)} == {"good.png", "good too.png"}
+    assert (summary["predicted"], summary["quarantined"]) == (2, 5)
+    reason = (inbox / "quarantine" / "empty.png.reason.txt").read_text()
+    assert reason == "empty.png: it is empty\n"
+    assert (tmp_path / "elsewhere.png").read_bytes() == picture(2), "what a link points to is nobody's business"
+
+
+def test_strange_names_are_predicted_and_deleted(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path
+) -> None:
+    names = [b'a,"b"\n\r.png', b"\xff\xfe.png", "ä €.png".encode(), b" ", b"no suffix", b"x" * 255]
+    for number, name in enumerate(names):
+        put(name, picture(number))
+    settings = make()
+    adapt(settings)
+    assert {os.fsencode(row["file"]) for row in rows_of(settings.predictions)} == set(names)
+    assert left(inbox) == []
+
+
+def test_recursive_takes_files_of_folders_and_leaves_the_folders(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path
+) -> None:
+    put("a/b/1.png", picture(1))
+    put("a/2.png", b"no picture")
+    put("3.png", picture(3))
+    adapt(make())
+    assert left(inbox) == ["a"]
+    adapt(make(recursive=True))
+    assert {row["file"] for row in rows_of(make().predictions)} == {"3.png", "a/b/1.png"}
+    assert put_away(inbox) == ["a_2.png"]
+    assert not [path for path in (inbox / "a").rglob("*") if path.is_file()]
+
+
+def test_files_that_are_kept_are_not_predicted_again(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path
+) -> None:
+    for number in range(10):
+        put(f"{number}.png", picture(number))
+    settings = make(keep_files=True)
+    assert adapt(settings)["predicted"] == 10
+    assert len(left(inbox)) == 10
+    put("0.png", picture(100), age=500)
+    put("new.png", picture(101))
+    assert adapt(settings)["predicted"] == 2
+    assert adapt(settings)["predicted"] == 0
+    rows = rows_of(settings.predictions)
+    assert Counter(row["file"] for row in rows) == Counter([f"{n}.png" for n in range(10)] + ["0.png", "new.png"])
+    notes = Notes()
+    summary = adapt(make(), reporter=notes)
+    assert (summary["predicted"], summary["deleted_late"], left(inbox)) == (0, 11, [])
+    assert "deleted 11 files that had their predictions before the last stop" in notes.texts
+
+
+def test_a_torn_row_is_cut_off_and_its_file_predicted_again(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path
+) -> None:
+    settings = make(keep_files=True)
+    for number in range(8):
+        put(f"{number}.png", picture(number))
+    adapt(settings)
+    os.truncate(settings.predictions, settings.predictions.stat().st_size - 5)
+    summary = adapt(make())
+    assert (summary["predicted"], summary["deleted_late"]) == (1, 7)
+    assert sorted(row["file"] for row in rows_of(settings.predictions)) == [f"{number}.png" for number in range(8)]
+    assert left(inbox) == []
+
+
+def fill_the_disk_after(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Let the disk be full, in the middle of a row, once there are so many rows."""
+    write, real = PredictionFile._write, os.write
+
+    def full(descriptor: int, content: bytes) -> int:
+        if len(content) > 50:
+            return real(descriptor, content[:50])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write_what_fits(self: PredictionFile, content: bytes) -> None:
+        if self.rows < rows:
+            return write(self, content)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "write", lambda descriptor, content: full(descriptor, content[:80]))
+            return write(self, content)
+
+    monkeypatch.setattr(PredictionFile, "_write", write_what_fits)
+
+
+def test_a_full_disk_deletes_nothing_that_has_no_prediction(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        put(f"{number:02}.png", picture(number), age=1000 - number)
+    with monkeypatch.context() as patch:
+        fill_the_disk_after(patch, rows=8)
+        with pytest.raises(CrodoboError, match=r"No space left on device.*no image of this query was deleted"):
+            adapt(make())
+    assert [row["file"] for row in rows_of(make().predictions)] == [f"{number:02}.png" for number in range(8)]
+    assert left(inbox) == [f"{number:02}.png" for number in range(8, 20)]
+    assert adapt(make())["predicted"] == 12
+    assert [row["file"] for row in rows_of(make().predictions)] == [f"{number:02}.png" for number in range(20)]
+
+
+def test_a_full_disk_ends_watching_too(
+    make: Make, put: Put, picture: Picture, monkeypatch: pytest.MonkeyPatch, background: Background
+) -> None:
+    fill_the_disk_after(monkeypatch, rows=0)
+    put("a.png", picture(1))
+    background.start(make(watch=True, max_wait=0))
+    assert "No space left on device" in str(background.end())
+
+
+@pytest.mark.parametrize("name", ["save_checkpoint", "save_model"])
+def test_a_state_that_cannot_be_written_is_a_sentence(
+    name: str, make: Make, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, name, full)
+    with pytest.raises(CrodoboError, match=r"state cannot be written to .* \(No space left on device\)"):
+        adapt(make())
+
+
+def test_a_file_that_is_replaced_while_it_is_at_work_is_predicted_as_another(
+    make: Make,
+    put: Put,
+    picture: Picture,
+    rows_of: Rows,
+    inbox: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    background: Background,
+) -> None:
+    path = put("a.png", picture(1))
+    append = PredictionFile.append
+
+    def replace_then_append(self: PredictionFile, rows: list[tuple[Arrival, tuple[str, ...]]]) -> None:
+        if not self.rows:
+            other = path.with_name("other.tmp")
+            other.write_bytes(picture(2))
+            os.utime(other, (10**9, 10**9))
+            other.replace(path)
+        append(self, rows)
+
+    monkeypatch.setattr(PredictionFile, "append", replace_then_append)
+    settings = make(watch=True, max_wait=0)
+    background.start(settings)
+    background.until(lambda: not left(inbox))
+    assert background.stop()["predicted"] == 2
+    rows = rows_of(settings.predictions)
+    assert [row["file"] for row in rows] == ["a.png", "a.png"]
+    assert rows[1]["modified"] == "1000000000000000000"
+    assert left(inbox) == []
+
+
+def test_a_file_that_is_taken_away_while_it_is_at_work_keeps_its_prediction(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put("a.png", picture(1))
+    append = PredictionFile.append
+
+    def remove_then_append(self: PredictionFile, rows: list[tuple[Arrival, tuple[str, ...]]]) -> None:
+        path.unlink()
+        append(self, rows)
+
+    monkeypatch.setattr(PredictionFile, "append", remove_then_append)
+    settings = make()
+    assert adapt(settings)["predicted"] == 1
+    assert [row["file"] for row in rows_of(settings.predictions)] == ["a.png"]
+
+
+def test_images_are_predicted_as_they_arrive(
+    make: Make, picture: Picture, rows_of: Rows, inbox: Path, background: Background
+) -> None:
+    settings = make(watch=True, max_wait=0.3)
+    background.start(settings)
+    for number in range(20):
+        (inbox / f"{number}.png").write_bytes(picture(number))
+        time.sleep(0.03)
+    background.until(lambda: not left(inbox))
+    (inbox / "late.png").write_bytes(picture(20))
+    background.until(lambda: not left(inbox))
+    (inbox / "late.png").write_bytes(picture(21))
+    background.until(lambda: not left(inbox))
+    summary = background.stop()
+    rows = rows_of(settings.predictions)
+    assert Counter(row["file"] for row in rows) == Counter([f"{n}.png" for n in range(20)] + ["late.png"] * 2)
+    assert (summary["predicted"], summary["queries"]) == (22, int(rows[-1]["query"]))
+
+
+def test_a_query_that_is_not_full_waits_so_long_and_no_longer(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path, background: Background
+) -> None:
+    settings = make(watch=True, max_wait=1.0)
+    for number in range(3):
+        put(f"{number}.png", picture(number))
+    started = time.monotonic()
+    background.start(settings)
+    background.until(lambda: not left(inbox))
+    assert time.monotonic() - started >= 1
+    for number in range(8):
+        put(f"{number}.png", picture(10 + number))
+    full = time.monotonic()
+    background.until(lambda: not left(inbox))
+    assert time.monotonic() - full < 1, "a full query does not wait"
+    background.stop()
+    assert Counter(row["query"] for row in rows_of(settings.predictions)) == {"1": 3, "2": 8}
+
+
+def test_a_stop_leaves_images_without_a_prediction_where_they_are(
+    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path, background: Background
+) -> None:
+    settings = make(watch=True, max_wait=1000)
+    for number in range(11):
+        put(f"{number}.png", picture(number), age=1000 - number)
+    background.start(settings)
+    background.until(lambda: len(left(inbox)) == 3)
+    time.sleep(0.2)
+    assert background.stop()["predicted"] == 8
+    assert left(inbox) == ["10.png", "8.png", "9.png"]
+    assert len(rows_of(settings.predictions)) == 8
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["with the file held open", "opened for each piece"])
+def test_a_slow_writer_is_waited_for(
+    held: bool, make: Make, picture: Picture, rows_of: Rows, inbox: Path, background: Background
+) -> None:
+    settings = make(watch=True, max_wait=0)
+    background.start(settings)
+    content, path = picture(1), inbox / "slow.png"
+    pieces = [content[start : start + 100] for start in range(0, len(content), 100)]
+    with path.open("ab") if held else contextlib.nullcontext() as file:
+        for piece in pieces:
+            if file:
+                file.write(piece)
+                file.flush()
+            else:
+                with path.open("ab") as again:
+                    again.write(piece)
+            time.sleep(0.35)
+        if file:
+            time.sleep(0.8)
+            assert path.exists(), "whole, but its writer has not let it go"
+    background.until(lambda: not left(inbox))
+    time.sleep(0.3)
+    summary = background.stop()
+    assert (summary["predicted"], summary["quarantined"]) == (1, 0)
+    assert [row["bytes"] for row in rows_of(settings.predictions)] == [str(len(content))]
+
+
+def test_a_young_file_that_cannot_be_decoded_is_tried_twice_and_put_away(
+    make: Make, inbox: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    read = Inbox.read
+
+    def count(self: Inbox, arrival: Arrival) -> bytes:
+        reads.append(arrival.name)
+        return read(self, arrival)
+
+    monkeypatch.setattr(Inbox, "read", count)
+    (inbox / "a.png").write_bytes(b"no picture")
+    started = time.monotonic()
+    assert adapt(make())["quarantined"] == 1
+    assert time.monotonic() - started > 0.6
+    assert reads == ["a.png", "a.png"]
+
+
+def test_a_file_from_the_future_is_waited_for_and_predicted(
+    make: Make, put: Put, picture: Picture, inbox: Path, impatient: None
+) -> None:
+    put("a.png", picture(1), age=-(10**6))
+    assert adapt(make())["predicted"] == 1
+    assert left(inbox) == []
+
+
+def test_an_inbox_that_vanishes_ends_watching_with_a_sentence(make: Make, inbox: Path, background: Background) -> None:
+    settings = make(watch=True)
+    background.start(settings)
+    background.until(lambda: (settings.state / NAME).exists())
+    inbox.rename(inbox.with_name("moved"))
+    assert "is gone" in str(background.end())
+
+
+def test_an_error_while_a_query_is_collected_reaches_the_user(
+    make: Make, put: Put, monkeypatch: pytest.MonkeyPatch, picture: Picture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    put("a.png", picture(1))
+    monkeypatch.setattr(Stream, "_take", fail)
+    with pytest.raises(ZeroDivisionError):
+        adapt(make())
+
+
+def test_a_stop_before_the_end_says_how_to_go_on(
+    make: Make, put: Put, picture: Picture, background: Background, inbox: Path
+) -> None:
+    background.requested = True
+    put("a.png", picture(1))
+    background.start(make())
+    assert isinstance(background.end(), Interrupted)
+    assert left(inbox) == ["a.png"]
+
+
+def test_an_inbox_or_a_file_of_predictions_has_one_process_at_a_time(
+    make: Make, tmp_path: Path, inbox: Path, background: Background
+) -> None:
+    settings = make(watch=True)
+    background.start(settings)
+    background.until(lambda: (settings.state / NAME).exists())
+    other = tmp_path / "other"
+    other.mkdir()
+    for different, sentence in (
+        ({"predictions": tmp_path / "other.csv", "state": tmp_path / "other state"}, "taking files from"),
+        ({"inbox": other, "quarantine": other / "quarantine"}, "another run is writing"),
+        ({"inbox": other, "quarantine": other / "quarantine", "state": tmp_path / "other state"}, "is writing to"),
+    ):
+        with pytest.raises(CrodoboError, match=sentence):
+            adapt(make(**different))
+    background.stop()
+
+
+@pytest.mark.parametrize("where", ["predictions", "state", "source", "folder"])
+def test_what_is_ours_cannot_be_in_the_inbox(where: str, make: Make, inbox: Path, public: Path) -> None:
+    changes: dict[str, Any] = {"predictions": {"predictions": inbox / "p.csv"}, "state": {"state": inbox / "state"}}
+    data = {"data": DataSettings.of(**{"source": public, where: inbox})} if where in ("source", "folder") else {}
+    with pytest.raises(BadSettings, match="cannot be in the inbox"):
+        adapt(make(**changes.get(where, {}), **data))
+
+
+def test_images_of_the_source_are_not_taken_for_private_ones(
+    make: Make, put: Put, picture: Picture, inbox: Path, public: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "source.csv"
+    table.write_text("file,label\n" + "".join(f"inbox/{name}.png,{name}\n" for name in "ab"))
+    data = [DataSettings.of(source=table, grey=True), DataSettings.of(source=tmp_path, grey=True)]
+    for name in "ab":
+        put(f"{name}.png", picture(1))
+    for each in data:
+        with pytest.raises(BadSettings, match="holds images of the source"):
+            adapt(make(data=each))
+    assert left(inbox) == ["a.png", "b.png"]
+
+
+def test_a_checkpoint_of_other_settings_is_refused_until_it_is_not_wanted(
+    make: Make, put: Put, picture: Picture, inbox: Path, rows_of: Rows
+) -> None:
+    put("a.png", picture(1))
+    adapt(make())
+    put("b.png", picture(2))
+    with pytest.raises(BadCheckpoint, match=r"seed 0, not 1\); give the same settings, --fresh"):
+        adapt(make(options={"seed": 1}))
+    assert left(inbox) == ["b.png"]
+    notes = Notes()
+    summary = adapt(make(options={"seed": 1}), fresh=True, reporter=notes)
+    assert notes.texts == ["starting with new learners; the predictions made so far stay"]
+    assert (summary["predicted"], summary["queries_in_all"]) == (1, 1)
+    assert [(row["file"], row["query"]) for row in rows_of(make().predictions)] == [("a.png", "1"), ("b.png", "2")]
+
+
+def test_a_damaged_checkpoint_is_refused_until_it_is_not_wanted(make: Make) -> None:
+    adapt(make())
+    os.truncate(make().state / NAME, 1000)
+    with pytest.raises(BadCheckpoint, match=r"damaged.*--fresh"):
+        adapt(make())
+    adapt(make(), fresh=True)
+
+
+def test_learners_of_a_source_whose_labels_changed_do_not_go_on(make: Make, public: Path, tmp_path: Path) -> None:
+    table = tmp_path / "source.csv"
+    images = sorted(public.rglob("*.png"))
+    data = DataSettings.of(source=table, grey=True)
+    for labels, refused in ((("a", "b"), False), (("b", "a"), True)):
+        lines = [f"{path},{labels[number % 2]}" for number, path in enumerate(images)]
+        table.write_text("\n".join(["file,label", *lines]) + "\n")
+        with pytest.raises(BadCheckpoint, match="stamp") if refused else contextlib.nullcontext():
+            adapt(make(data=data))
+
+
+def test_nothing_of_an_image_is_left_on_disk(
+    make: Make, put: Put, picture: Picture, inbox: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(tmp_path)
+    secret = np.random.default_rng(3).integers(0, 256, (16, 16), dtype=np.uint8)
+    file = BytesIO()
+    Image.fromarray(secret).save(file, "BMP")
+    for number in range(12):
+        put(f"{number}.bmp", file.getvalue())
+    adapt(make(method="crodobo", probabilities=True, checkpoint_every=1))
+    assert left(inbox) == []
+    traces = [file.getvalue()[-64:], secret[5].tobytes()]
+    traces += [(secret[5, :6] / np.float32(scale)).astype(np.float32).tobytes() for scale in (1, 255)]
+    looked_at = [path for folder in (tmp_path, cache) for path in folder.rglob("*") if path.is_file()]
+    assert {"predictions.csv", NAME, "model.safetensors", "summary.json"} <= {path.name for path in looked_at}
+    for path in looked_at:
+        content = path.read_bytes()
+        assert not any(trace in content for trace in traces), path
+    put("x.bmp", file.getvalue())
+    assert all(trace in (inbox / "x.bmp").read_bytes() for trace in traces[:2]), "or there was nothing to find"
+
+
+# --- killed at any moment ---
+
+FILES, CORRUPT = 1000, 50
+POINTS = [
+    ("before the append", 1),
+    ("after the append, before the delete", 1),
+    ("in the middle of the deletes", 9),
+    ("between reason and move", 1),
+    ("in the middle of the rows", 1),
+    ("before a torn row is cut off", 1),
+    ("in the middle of the deletes", 1),
+    ("in the middle of the reason", 1),
+    ("after the move", 2),
+    ("after the checkpoint", 1),
+    ("after the append, before the delete", 2),
+]
+
+
+@pytest.fixture(scope="module")
+def start(cache: Path) -> Callable[..., tuple[BaseProcess, Any]]:
+    """Start the command in a process that has the libraries loaded, to be killed at a point."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["crodobo.inbox"])
+
+    def call(arguments: list[str], point: str = "never", number: int = 0) -> tuple[BaseProcess, Any]:
+        ready = context.Event()
+        job = (arguments, str(cache), point, number, ready)
+        script = str(Path(__file__).with_name("victim.py"))
+        process = context.Process(target=runpy.run_path, args=(script, {"job": job}, "victim"))
+        process.start()
+        return process, ready
+
+    return call
+
+
+def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
+    start: Callable[..., tuple[BaseProcess, Any]], put: Put, picture: Picture, public: Path, inbox: Path, tmp_path: Path
+) -> None:
+    chance = random.Random(11)
+    corrupt = {f"{number:03}.png" for number in chance.sample(range(FILES), CORRUPT)}
+    good = {f"{number:03}.png" for number in range(FILES)} - corrupt
+    for number in range(FILES):
+        name = f"{number:03}.png"
+        put(name, picture(number)[: 150 if name in corrupt else None], age=10_000 - number)
+    predictions = tmp_path / "out" / "predictions.csv"
+    arguments = ["adapt", "--source", public, "--inbox", inbox, "--predictions", predictions, "--quiet", "--grey"]
+    arguments += ["--image-size", "16", "--warmup", "0", "--query-size", "16", "--checkpoint-every", "2"]
+    arguments += ["--method", "source-only"]
+    arguments = list(map(str, arguments))
+
+    def predicted() -> list[str]:
+        """Files with a row, as they stand there; a torn row at the end is none."""
+        if not predictions.exists():
+            return []
+        whole = predictions.read_text().rpartition("\n")[0]
+        return [row[0] for row in csv.reader(whole.splitlines()[1:])]
+
+    def check() -> None:
+        rows, there, away = predicted(), set(left(inbox)), set(put_away(inbox))
+        assert len(rows) == len(set(rows)), "predicted twice"
+        assert set(rows) | there >= good, "lost"
+        assert away | there >= corrupt, "lost"
+        assert not (set(rows) & corrupt)
+        assert not (away & good)
+
+    kills: Counter[str] = Counter()
+    at_events = [("stream", chance.randint(100, 1500)) for _ in range(10)]
+    at_events += [("start", chance.randint(1, 1000)) for _ in range(4)]
+    chance.shuffle(at_events)
+    for point, number in POINTS + [("time", 0)] * 6 + at_events:
+        before = len(predicted())
+        process, ready = start(arguments, "never" if point == "time" else point, number)
+        if point == "time":
+            assert ready.wait(60)
+            soon = chance.random() < 0.3  # or else after the first rows
+            while len(predicted()) == before and not soon:
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 0.1))
+            process.kill()
+        process.join(60)
+        assert process.exitcode in (-signal.SIGKILL, 0), (point, process.exitcode)
+        kills[point] += process.exitcode == -signal.SIGKILL
+        check()
+    assert sum(kills.values()) == len(POINTS) + 20, f"all of them before the end: {kills}"
+    process, _ = start(arguments)
+    process.join(60)
+    assert process.exitcode == 0
+    check()
+    assert sorted(predicted()) == sorted(good)
+    assert left(inbox) == []
+    assert put_away(inbox) == sorted(corrupt)
+    assert len(list((inbox / "quarantine").iterdir())) == 2 * CORRUPT, "each with its reason, and nothing else"

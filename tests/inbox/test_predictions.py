@@ -1,0 +1,215 @@
+"""The file of predictions: whole rows, on disk, none of them ever lost, and never a file of somebody else."""
+
+import csv
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crodobo.errors import BadData, CrodoboError
+from crodobo.inbox.arrivals import Arrival
+from crodobo.inbox.predictions import COLUMNS, PredictionFile
+
+Rows = Callable[[Path], list[dict[str, str]]]
+VALUES = ("cat", "0.900000", "3", "2026-01-01T00:00:00+00:00")
+
+
+def arrival(name: str, modified: int = 10**18) -> Arrival:
+    return Arrival(modified, name, 100)
+
+
+def filled(path: Path, *names: str) -> bytes:
+    """Make a file with a row for each name; its content."""
+    predictions = PredictionFile(path)
+    predictions.append([(arrival(name), VALUES) for name in names])
+    predictions.close()
+    return path.read_bytes()
+
+
+def reopened(path: Path) -> int:
+    """Open the file and close it; how many rows it has."""
+    predictions = PredictionFile(path)
+    predictions.close()
+    return predictions.rows
+
+
+def test_rows_are_added_to_those_that_are_there(tmp_path: Path, rows_of: Rows) -> None:
+    path = tmp_path / "deep" / "er" / "p.csv"
+    for name in ("a.png", "b.png"):
+        filled(path, name)
+    rows = rows_of(path)
+    assert [row["file"] for row in rows] == ["a.png", "b.png"]
+    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0].values()) == ("a.png", *VALUES, "100", "1000000000000000000")
+    assert reopened(path) == 2
+
+
+def test_the_number_of_the_last_query_is_known(tmp_path: Path) -> None:
+    filled(tmp_path / "p.csv", "a.png")
+    predictions = PredictionFile(tmp_path / "p.csv")
+    assert predictions.queries == 3
+    predictions.close()
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name), min_size=1, max_size=4))
+def test_any_name_is_found_again(tmp_path_factory: pytest.TempPathFactory, names: list[bytes]) -> None:
+    path = tmp_path_factory.mktemp("any") / "p.csv"
+    texts = [os.fsdecode(name) for name in names]
+    filled(path, *texts)
+    predictions = PredictionFile(path)
+    assert predictions.already_there([arrival(text) for text in texts]) == {arrival(text) for text in texts}
+    assert predictions.rows == len(names)
+    predictions.close()
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        assert [row[0] for row in csv.reader(file, strict=True)][1:] == texts
+
+
+def test_a_row_counts_for_the_very_file_only(tmp_path: Path) -> None:
+    filled(tmp_path / "p.csv", "a.png")
+    predictions = PredictionFile(tmp_path / "p.csv")
+    same = arrival("a.png")
+    others = [arrival("a.png", modified=5), arrival("b.png"), same._replace(size=101)]
+    assert predictions.already_there([same, *others]) == {same}
+    assert predictions.already_there([]) == set()
+    predictions.close()
+
+
+def test_a_torn_last_row_is_cut_off_wherever_it_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    first = filled(path, "a.png")
+    whole = filled(path, 'b,"\n"",\r.png')
+    for end in range(len(first), len(whole)):
+        path.write_bytes(whole[:end])
+        assert reopened(path) == 1
+        assert path.read_bytes() == first
+    path.write_bytes(whole)
+    assert reopened(path) == 2
+
+
+def test_a_torn_header_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    assert reopened(path) == 0
+    header = path.read_bytes()
+    for end in range(len(header)):
+        path.write_bytes(header[:end])
+        assert reopened(path) == 0
+        assert path.read_bytes() == header
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda lines: [*lines[:2], b"b.png,cat\n", *lines[3:]],
+        lambda lines: [*lines[:2], b'"' + lines[2], *lines[3:]],
+        lambda lines: [*lines[:2], lines[2].replace(b"1000000000000000000", b"1E+18"), *lines[3:]],
+        lambda lines: [*lines[:2], b"\n", *lines[3:]],
+        lambda lines: [*lines[:2], b"\x00" * 100, *lines[3:]],
+        lambda lines: [*lines, b"a remark of mine\n"],
+    ],
+    ids=["short", "a quotation mark", "a number", "an empty line", "zeros", "a remark at the end"],
+)
+def test_a_damaged_row_is_refused_and_the_file_stays_as_it_is(
+    damage: Callable[[list[bytes]], list[bytes]], tmp_path: Path
+) -> None:
+    path = tmp_path / "p.csv"
+    lines = filled(path, *(f"{number}.png" for number in range(5))).splitlines(keepends=True)
+    damaged = b"".join(damage(lines))
+    path.write_bytes(damaged)
+    with pytest.raises(BadData, match=r"row \d of .* is damaged; put it right"):
+        PredictionFile(path)
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"name,label\na,b\n", b"precious, without an end", b'a "mark\nand more\n', b"\xff\xd8\xff\xe0 no text", b"\n"],
+)
+def test_a_file_of_somebody_else_is_refused_and_stays_as_it_is(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_bytes(content)
+    with pytest.raises(BadData, match="name another file"):
+        PredictionFile(path)
+    assert path.read_bytes() == content
+
+
+def test_other_columns_are_refused(tmp_path: Path) -> None:
+    before = filled(tmp_path / "p.csv", "a.png")
+    with pytest.raises(BadData, match=r"has the columns file, .*, not file, .*p\(cat\)"):
+        PredictionFile(tmp_path / "p.csv", ("p(cat)",))
+    assert (tmp_path / "p.csv").read_bytes() == before
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = filled(tmp_path / "p.csv", "a.png")
+    predictions = PredictionFile(tmp_path / "p.csv")
+    real, written = os.write, 0
+
+    def full(descriptor: int, content: bytes) -> int:
+        nonlocal written
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = real(descriptor, content[:20])
+        return written
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(CrodoboError, match=r"No space left on device.*no image of this query was deleted"):
+            predictions.append([(arrival("b.png"), VALUES)])
+    assert written == 20
+    assert (tmp_path / "p.csv").read_bytes() == before
+    predictions.append([(arrival("b.png"), VALUES)])
+    predictions.close()
+    assert reopened(tmp_path / "p.csv") == 2
+
+
+def test_rows_that_did_not_reach_the_disk_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = filled(tmp_path / "p.csv", "a.png")
+    predictions = PredictionFile(tmp_path / "p.csv")
+
+    def broken(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(CrodoboError, match="Input/output error"):
+        predictions.append([(arrival("b.png"), VALUES)])
+    predictions.close()
+    assert (tmp_path / "p.csv").read_bytes() == before
+
+
+def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of: Rows) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, content: real(descriptor, content[:7]))
+    filled(tmp_path / "p.csv", "a.png", "b.png")
+    assert [row["file"] for row in rows_of(tmp_path / "p.csv")] == ["a.png", "b.png"]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_file_that_was_taken_away_gets_no_rows(replace: bool, tmp_path: Path) -> None:
+    """Rows would go to a file that nobody finds any more."""
+    path = tmp_path / "p.csv"
+    predictions = PredictionFile(path)
+    path.unlink()
+    if replace:
+        path.write_bytes(b"")
+    with pytest.raises(CrodoboError, match="could not be written"):
+        predictions.append([(arrival("a.png"), VALUES)])
+    predictions.close()
+
+
+def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
+    predictions = PredictionFile(tmp_path / "p.csv")
+    with pytest.raises(CrodoboError, match="another process is writing"):
+        PredictionFile(tmp_path / "p.csv")
+    predictions.close()
+    assert reopened(tmp_path / "p.csv") == 0
+
+
+def test_what_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "p.csv"):
+        with pytest.raises(BadData, match="predictions cannot be written to"):
+            PredictionFile(path)

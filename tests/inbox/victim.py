@@ -1,0 +1,120 @@
+"""A process that adapts to an inbox and is killed: at a named point, or at the n-th thing that it asks of the system
+after its start or after the stream has begun.
+
+Started by `runpy.run_path`, in a process that has the libraries loaded.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_call(number: int, function: Callable[..., Any], *, before: bool = False) -> Callable[..., Any]:
+    """The function, whose n-th call is the process's last."""
+    calls = 0
+
+    def last(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if before and calls == number:
+            die()
+        result = function(*arguments, **named)
+        if calls == number:
+            die()
+        return result
+
+    return last
+
+
+def count_events(number: int) -> None:
+    events = 0
+
+    def count(_: str, __: Any) -> None:
+        nonlocal events
+        events += 1
+        if events == number:
+            die()
+
+    sys.addaudithook(count)
+
+
+def arm(module: ModuleType, begun: list[Callable[[], None]], point: str, number: int) -> None:
+    """Die at that point, the n-th time that it is reached."""
+    from crodobo.inbox.arrivals import Inbox
+    from crodobo.inbox.predictions import PredictionFile
+
+    if point == "start":
+        count_events(number)
+    elif point == "stream":
+        begun.append(lambda: count_events(number))
+    elif point == "before the append":
+        PredictionFile.append = at_call(number, PredictionFile.append, before=True)
+    elif point == "after the append, before the delete":
+        PredictionFile.append = at_call(number, PredictionFile.append)
+    elif point == "in the middle of the rows":
+        write, real = PredictionFile._write, os.write
+
+        def torn(descriptor: int, content: Any) -> int:
+            real(descriptor, content[: len(content) * 2 // 3])
+            die()
+            return 0
+
+        def write_torn(self: PredictionFile, content: bytes) -> None:
+            os.write = torn
+            write(self, content)
+
+        PredictionFile._write = write_torn
+    elif point == "in the middle of the deletes":
+        Inbox.delete = at_call(number, Inbox.delete)
+    elif point == "before a torn row is cut off":
+        os.ftruncate = at_call(number, os.ftruncate, before=True)
+    elif point == "between reason and move":
+        Path.rename = at_call(number, Path.rename, before=True)
+    elif point == "after the move":
+        Path.rename = at_call(number, Path.rename)
+    elif point == "in the middle of the reason":
+        real_replace = Path.replace
+
+        def replace(self: Path, target: Path) -> Path:
+            if str(target).endswith(".reason.txt"):
+                die()
+            return real_replace(self, target)
+
+        Path.replace = replace
+    elif point == "after the checkpoint":
+        module.save_checkpoint = at_call(number, module.save_checkpoint)
+    elif point != "never":
+        raise ValueError(point)
+
+
+def live(arguments: list[str], cache: str, point: str, number: int, ready: Any) -> None:
+    os.environ["CRODOBO_CACHE"] = cache
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    from crodobo.cli.main import main
+
+    module = importlib.import_module("crodobo.inbox.adapt")
+    work_off, begun = module.work_off, [ready.set]
+    arm(module, begun, point, number)
+
+    def tell_and_work_off(*arguments: Any) -> None:
+        for each in begun:
+            each()
+        work_off(*arguments)
+
+    module.work_off = tell_and_work_off
+    sys.argv = ["crodobo", *arguments]
+    main()
+
+
+if __name__ == "victim":
+    live(*globals()["job"])

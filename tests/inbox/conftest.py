@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from crodobo.config import AdaptSettings, DataSettings
+from crodobo.inbox import stream
 from crodobo.methods import get_method
 
 Picture = Callable[..., bytes]
@@ -116,8 +117,8 @@ def module() -> ModuleType:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files settle, and are given up, in no time."""
-    monkeypatch.setattr(module, "SETTLE", 0.15)
-    monkeypatch.setattr(module, "PATIENCE", 0.6)
-    monkeypatch.setattr(module, "POLL", 0.05)
+    monkeypatch.setattr(stream, "SETTLE", 0.15)
+    monkeypatch.setattr(stream, "PATIENCE", 0.6)
+    monkeypatch.setattr(stream, "POLL", 0.05)

@@ -28,9 +28,10 @@ from crodobo.checkpoint import NAME
 from crodobo.config import AdaptSettings, DataSettings
 from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
 from crodobo.inbox import adapt
-from crodobo.inbox.adapt import Stream, Watching
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.predictions import PredictionFile
+from crodobo.inbox.stream import Stream
+from crodobo.inbox.tally import Watching
 
 Picture = Callable[[int], bytes]
 Put = Callable[..., Path]

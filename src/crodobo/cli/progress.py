@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from crodobo.inbox.adapt import Tally, Watching
+from crodobo.inbox.tally import Tally, Watching
 from crodobo.metrics import QueryRecord, StreamRecord
 
 PLAIN_EVERY = 5.0  # seconds between plain lines

@@ -11,14 +11,11 @@ import json
 import os
 import statistics
 import time
-from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from crodobo.augment import Augment
@@ -26,71 +23,24 @@ from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoi
 from crodobo.config import AdaptSettings, DataSettings, Views
 from crodobo.data.assemble import DEFAULT_SIZE, Watcher, augment_of, classes_of, make_source, read_source
 from crodobo.data.classes import common_names
-from crodobo.data.decode import decode
 from crodobo.data.listing import Listing
 from crodobo.data.pictures import Files
 from crodobo.data.presets import Preset, get_preset
 from crodobo.engine import make_engine
-from crodobo.errors import BadCheckpoint, BadImage, BadSettings, CrodoboError, Interrupted
+from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
 from crodobo.files import sole_user, write_atomically
-from crodobo.inbox.arrivals import PATIENCE, SETTLE, Arrival, Changed, Inbox
+from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.predictions import PredictionFile
+from crodobo.inbox.stream import Stream
+from crodobo.inbox.tally import Tally, Watching
 from crodobo.interrupt import StopSignal
 from crodobo.learner import make_learners, warm_up
 from crodobo.methods import Method, get_method
 from crodobo.model import save_model
 from crodobo.outcome import BURNED, KEPT, peak_memory
-from crodobo.prediction import Prediction
 from crodobo.prefetch import ahead
-from crodobo.query import Query
 from crodobo.run import Reporter, check_runs_online
 from crodobo.source import Source
-
-POLL = 0.25  # seconds between two looks into a folder that has nothing new
-PAUSE = 4  # or so many times as long as a look takes, where that is more
-
-
-@dataclass
-class Tally:
-    """What has been done since the start, in numbers; nothing of any image."""
-
-    predicted: int = 0
-    quarantined: int = 0
-    deleted_late: int = 0
-    waiting: int = 0
-    queries: int = 0
-    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=50))
-    agreement: deque[float] = field(default_factory=lambda: deque(maxlen=50))
-    kept: deque[float] = field(default_factory=lambda: deque(maxlen=50))
-    confidence: float = 0.0  # sum over all samples
-    classes: Counter[str] = field(default_factory=Counter)
-    skipped: int = 0
-    started: float = field(default_factory=time.monotonic)
-
-    def add(self, prediction: Prediction, names: list[str], seconds: float) -> None:
-        """Count a query."""
-        self.queries += 1
-        self.predicted += len(names)
-        self.classes.update(names)
-        self.confidence += float(prediction.confidence.sum())
-        self.seconds.append(seconds)
-        self.skipped += prediction.adaptation.skipped
-        if prediction.agreement is not None:
-            self.agreement.append(prediction.agreement)
-        if prediction.adaptation.kept is not None:
-            self.kept.append(prediction.adaptation.kept)
-
-    @property
-    def rate(self) -> float:
-        """Files predicted in a second."""
-        return self.predicted / max(1e-9, time.monotonic() - self.started)
-
-
-class Watching(Reporter):
-    """A reporter that is also told how a stream of files is doing."""
-
-    def tally(self, tally: Tally) -> None:
-        """A query has been predicted, its files are gone; or nothing has come for a while."""
 
 
 def adapt(settings: AdaptSettings, *, fresh: bool = False, reporter: Watching | None = None) -> dict[str, Any]:
@@ -247,7 +197,7 @@ def load_stored(state: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor
 def work_off(
     settings: AdaptSettings,
     method: Method,
-    stream: "Stream",
+    stream: Stream,
     predictions: PredictionFile,
     identity: dict[str, Any],
     queries_before: int,
@@ -290,123 +240,6 @@ def work_off(
             if stop.requested:
                 break
     checkpoint()
-
-
-class Stream:
-    """Queries made of what is in the inbox: full ones, or what has come when the oldest has waited long enough."""
-
-    def __init__(
-        self,
-        settings: AdaptSettings,
-        inbox: Inbox,
-        shape: tuple[int, ...],
-        done: set[Arrival],
-        stop: StopSignal,
-        tally: Tally,
-        reporter: Watching,
-    ) -> None:
-        self._settings, self._inbox, self._stop = settings, inbox, stop
-        self._shape = (shape[0], shape[1], shape[2])
-        self._taken: set[Arrival] = done  # at work, or to be kept although they are predicted
-        self._doubtful: set[Arrival] = set()  # could not be decoded, but have not been there for long
-        self._tally, self._reporter = tally, reporter
-        self._closed = False
-
-    def __iter__(self) -> Iterator[tuple[Query, list[Arrival]]]:
-        images: list[Tensor] = []
-        arrivals: list[Arrival] = []
-        since = 0.0  # when the oldest image of the query was ready
-
-        def query() -> tuple[Query, list[Arrival]]:
-            batch = torch.stack(images)
-            for image in images:
-                image.zero_()
-            made = Query(batch), list(arrivals)
-            images.clear()
-            arrivals.clear()
-            return made
-
-        try:
-            while not self._ending():
-                looked = time.monotonic()
-                ready, others = self._look()
-                pause = max(POLL, PAUSE * (time.monotonic() - looked))
-                taken = 0
-                for arrival in ready:
-                    if self._ending():
-                        return
-                    image = self._take(arrival)
-                    self._tally.waiting -= 1
-                    if image is None:
-                        continue
-                    taken += 1
-                    since = since if images else time.monotonic()
-                    images.append(image)
-                    arrivals.append(arrival)
-                    if len(images) == self._settings.query_size:
-                        yield query()
-                at_the_end = not (self._settings.watch or ready or others)
-                if images and (at_the_end or time.monotonic() - since >= self._settings.max_wait):
-                    yield query()
-                if at_the_end:
-                    return
-                if not taken:
-                    self._reporter.tally(self._tally)
-                    self._sleep(min(pause, since + self._settings.max_wait - time.monotonic()) if images else pause)
-        finally:
-            for image in images:
-                image.zero_()
-
-    def close(self) -> None:
-        """Make no more queries."""
-        self._closed = True
-
-    def finished(self, arrivals: list[Arrival]) -> None:
-        """These files have their predictions on disk."""
-        for arrival in arrivals:
-            if not self._inbox.keep_files:
-                self._inbox.delete(arrival)
-                self._taken.discard(arrival)
-
-    def _ending(self) -> bool:
-        return self._closed or self._stop.requested
-
-    def _sleep(self, seconds: float) -> None:
-        """Wait, but not for longer than it takes to notice the end."""
-        end = time.monotonic() + seconds
-        while not self._ending() and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, POLL))
-
-    def _look(self) -> tuple[list[Arrival], bool]:
-        """Files to take, and whether there are others whose time has not come: they may still be written to."""
-        there = self._inbox.scan()
-        if self._inbox.keep_files:
-            self._taken &= set(there)  # of files that are gone nothing is remembered
-        self._doubtful &= set(there)
-        untaken = [arrival for arrival in there if arrival not in self._taken]
-        ready = [arrival for arrival in untaken if self._inbox.unchanged_for(arrival) >= self._patience(arrival)]
-        self._tally.waiting = len(ready)
-        return ready, len(ready) < len(untaken)
-
-    def _patience(self, arrival: Arrival) -> float:
-        """For how long a file has to be unchanged; one that could not be decoded is tried again once, much later."""
-        return PATIENCE if arrival in self._doubtful else SETTLE
-
-    def _take(self, arrival: Arrival) -> Tensor | None:
-        """The decoded image; None for a file that was put away, or is left for later."""
-        try:
-            content = self._inbox.read(arrival)
-            pixels = decode(content, self._shape, self._settings.data.fit)
-        except Changed:
-            return None
-        except BadImage as error:
-            if self._inbox.unchanged_for(arrival) < PATIENCE:
-                self._doubtful.add(arrival)
-            else:
-                self._tally.quarantined += self._inbox.put_away(arrival, str(error))
-            return None
-        self._taken.add(arrival)
-        return torch.from_numpy(pixels)
 
 
 def summarise(settings: AdaptSettings, tally: Tally, queries_before: int) -> dict[str, Any]:

@@ -154,6 +154,7 @@ class AdaptSettings(Settings):
     query_size: Positive = 64
     max_wait: NonNegative = 10.0  # seconds
     watch: bool = False
+    shuffle: bool = False  # take what lies there in a random order, not by age
     recursive: bool = False
     keep_files: bool = False
     probabilities: bool = False
@@ -165,5 +166,6 @@ class AdaptSettings(Settings):
     def identity(self) -> dict[str, Any]:
         """The settings that decide what the learners are; with others they cannot go on."""
         data = self.model_dump(mode="json", include={"preset", "method", "image_size", "data", "options"})
-        data["options"].pop("parallel")
+        for free in ("parallel", "threads"):
+            data["options"].pop(free)
         return data

@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
+import torch
 from PIL import Image
 from pyarrow import parquet
 
+from crodobo import load_source
 from crodobo.checkpoint import NAME
+from crodobo.cli.options import choose
 
 Crodobo = Callable[..., tuple[int, str, str]]
 
@@ -389,3 +392,55 @@ def test_methods_are_compared_on_images_of_ones_own(tmp_path: Path, cache: Path,
     assert len(list((cache / "images").glob("*.u8"))) == 1, "all processes share one store"
     results = [json.loads(path.read_text()) for path in (tmp_path / "out").rglob("result.json")]
     assert [found["benchmark"] for found in results] == ["source-to-target"] * 2
+
+
+def test_two_sources_of_one_name_do_not_share_a_folder(tmp_path: Path, crodobo: Crodobo, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    put_folder(tmp_path / "target")
+    for source in ("v1.0", "v1.1", "a/train", "b/train"):
+        put_folder(tmp_path / source)
+        assert crodobo("run", "--source", source, "--target", "target", *TINY, "-q")[0] == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 4
+
+
+def test_sources_whose_files_look_alike_have_pixels_of_their_own(tmp_path: Path) -> None:
+    """Archives may give all files one time, and uncompressed images have one size."""
+    brightness = []
+    for number in (1, 2):
+        for name, value in (("a", 50), ("b", 200)):
+            folder = tmp_path / str(number) / name
+            folder.mkdir(parents=True)
+            path = folder / "0.bmp"
+            Image.new("L", (16, 16), value if number == 1 else 250 - value).save(path)
+            os.utime(path, (1e9, 1e9))
+        source = load_source(tmp_path / str(number), image_size=16, grey=True)
+        brightness.append([int(source.images[torch.tensor([place])].max()) for place in range(2)])
+    assert brightness == [[50, 200], [200, 50]]
+
+
+def test_a_report_shows_no_images_of_ones_own(tmp_path: Path, crodobo: Crodobo) -> None:
+    names = ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
+    for domain in ("cartoon", "photo"):
+        for number, name in enumerate(names):
+            path = tmp_path / "PACS" / domain / name / f"{number}.png"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(encoded(picture("cat", number)))
+    usual = ["--preset", "pacs/cartoon-photo", "--backbone", "small", *TINY, "-q"]
+    shown = {}
+    for name, where in (
+        ("a preset's", ["--data", tmp_path / "PACS"]),
+        ("one's own", ["--data", tmp_path / "PACS", "--target", tmp_path / "PACS" / "photo"]),
+    ):
+        assert crodobo("run", *usual, *where, "--out", tmp_path / name)[0] == 0
+        shown[name] = (tmp_path / name / "report.html").read_text().count("data:image/png")
+    assert shown == {"a preset's": 2, "one's own": 1}, "the curve, and a query only of the former"
+
+
+def test_a_preset_with_another_network_is_warmed_up_and_says_so(tmp_path: Path, crodobo: Crodobo) -> None:
+    chosen = choose({"benchmark": "paper/visda-c", "backbone": "small", "folder": tmp_path})
+    assert "warmup" not in chosen.options
+    assert "random weights" in chosen.notes[0]
+    for given in ({"weights": Path("x.pth")}, {"pretrained": True}, {"warmup": 5}):
+        chosen = choose({"benchmark": "paper/visda-c", "backbone": "resnet18", "folder": tmp_path} | given)
+        assert chosen.options["warmup"] == given.get("warmup", 0)
+        assert not chosen.notes

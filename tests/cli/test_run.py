@@ -200,7 +200,7 @@ def test_resume_with_nothing_to_resume_starts_over(tmp_path: Path, crodobo: Crod
         (["--benchmark", "visda"], "the benchmarks are glyphs"),
         (["--backbone", "resnet19"], "did you mean resnet1"),
         (["--backbone", "torchvision/resnet19"], "did you mean torchvision/resnet1"),
-        (["--weights", "nowhere.pth"], "no weights file nowhere.pth"),
+        (["--weights", "/nowhere.pth"], "no weights file /nowhere.pth"),
         (["--pretrained"], "no pretrained weights"),
         (["--query-size", "0"], "query_size cannot be 0"),
         (["--lr", "nan"], "lr cannot be nan"),

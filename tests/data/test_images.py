@@ -195,17 +195,26 @@ def test_a_target_of_another_shape_is_refused() -> None:
         benchmark(DecodedOnRead(numbered(4), (3, 8, 8), "squash"))
 
 
-def test_a_folder_streams_in_the_order_of_its_names(tmp_path: Path) -> None:
-    for number in (3, 1, 2):
+def test_a_folder_streams_mixed_each_image_with_its_path_and_the_same_way_each_time(tmp_path: Path) -> None:
+    for number in range(9):
         (tmp_path / f"{number}").mkdir()
         Image.new("L", (8, 8), number).save(tmp_path / f"{number}/x.png")
     (tmp_path / "notes.txt").write_text("no image")
-    seen = []
-    for query, paths in from_folder(tmp_path, size=2, image_size=8, grey=True):
-        with query:
-            assert query.shape == (1, 8, 8)
-            seen.append((query.images[:, 0, 0, 0].tolist(), [path.relative_to(tmp_path).as_posix() for path in paths]))
-    assert seen == [([1, 2], ["1/x.png", "2/x.png"]), ([3], ["3/x.png"])]
+
+    def stream() -> list[tuple[list[int], list[str]]]:
+        seen = []
+        for query, paths in from_folder(tmp_path, size=4, image_size=8, grey=True):
+            with query:
+                assert query.shape == (1, 8, 8)
+                seen.append((query.images[:, 0, 0, 0].tolist(), [path.parent.name for path in paths]))
+        return seen
+
+    seen = stream()
+    assert [len(names) for _, names in seen] == [4, 4, 1]
+    assert all(pixels == [int(name) for name in names] for pixels, names in seen)
+    order = [pixel for pixels, _ in seen for pixel in pixels]
+    assert sorted(order) == list(range(9)) != order
+    assert stream() == seen
     assert (tmp_path / "1/x.png").exists()
 
 

@@ -668,3 +668,36 @@ def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
     assert left(inbox) == []
     assert put_away(inbox) == sorted(corrupt)
     assert len(list((inbox / "quarantine").iterdir())) == 2 * CORRUPT, "each with its reason, and nothing else"
+
+
+def test_a_source_that_a_link_leads_into_the_inbox_is_refused(
+    make: Make, put: Put, picture: Picture, inbox: Path, tmp_path: Path
+) -> None:
+    for number in range(8):
+        put(f"{number}.png", picture(number))
+        path = tmp_path / "linked" / "own" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(100 + number))
+    (tmp_path / "linked" / "theirs").symlink_to(inbox)
+    with pytest.raises(BadSettings, match="holds images of the source"):
+        adapt(make(data=DataSettings(source=tmp_path / "linked", grey=True)))
+    assert len(list(inbox.glob("*.png"))) == 8
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_files_are_taken_by_age_or_mixed(
+    make: Make, put: Put, picture: Picture, shuffle: bool, rows_of: Callable[[Path], list[dict[str, str]]]
+) -> None:
+    for number in range(20):
+        put(f"{number:02}.png", picture(number), age=3600 - number)
+    settings = make(shuffle=shuffle)
+    adapt(settings)
+    order = [row["file"] for row in rows_of(settings.predictions)]
+    assert (order == sorted(order)) != shuffle
+    assert len(set(order)) == 20
+
+
+def test_learners_go_on_with_another_number_of_threads(make: Make, put: Put, picture: Picture) -> None:
+    for number, threads in ((1, 1), (2, 2)):
+        put(f"{number}.png", picture(number))
+        assert adapt(make(options={"threads": threads}))["predicted"] == 1

@@ -276,14 +276,86 @@ def test_a_quarantine_that_was_removed_is_made_again(box: Inbox, put: Put, inbox
 def test_a_quarantine_that_cannot_be_written_to_is_said(
     box: Inbox, put: Put, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = put("a.png", b"x")
+    monkeypatch.setattr(arrivals, "write_atomically", broken)
+    with pytest.raises(CrodoboError, match=r"cannot be moved to the quarantine .* \(Input/output error\)"):
+        box.put_away(only(box), "it is damaged")
+    assert path.exists()
+
+
+def test_on_a_full_disk_a_file_is_put_away_without_its_reason(
+    box: Inbox, put: Put, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    path = put("a.png", b"x")
+    put("a.png", b"x")
     monkeypatch.setattr(arrivals, "write_atomically", full)
-    with pytest.raises(CrodoboError, match=r"cannot be moved to the quarantine .* \(No space left on device\)"):
-        box.put_away(only(box), "it is damaged")
+    assert box.put_away(only(box), "it is damaged")
+    assert [path.name for path in (inbox / "quarantine").iterdir()] == ["a.png"]
+
+
+def test_files_that_cannot_be_moved_are_given_up_where_they_are(
+    inbox: Path, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # a folder that is read-only
+    with pytest.raises(BadData, match="add --keep-files"):
+        Inbox(inbox, tmp_path / "reasons")
+    box = Inbox(inbox, tmp_path / "reasons", keep_files=True)
+    path = put("a.png", b"x")
+    assert box.put_away(only(box), "it is damaged")
     assert path.exists()
+    assert not box.scan()
+    assert (tmp_path / "reasons" / "a.png.reason.txt").read_text() == "a.png: it is damaged\n"
+
+
+def test_an_image_that_takes_the_name_in_the_last_moment_is_not_deleted(
+    box: Inbox, put: Put, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("a.png", b"old")
+    arrival = only(box)
+    is_same = box.is_same
+
+    def replaced_just_after(seen: Arrival) -> bool:
+        same = is_same(seen)
+        put(".new", b"newer content").rename(inbox / "a.png")
+        return same
+
+    monkeypatch.setattr(box, "is_same", replaced_just_after)
+    assert not box.delete(arrival)
+    assert (inbox / "a.png").read_bytes() == b"newer content"
+    assert names(box.scan()) == ["a.png"]
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["its name is free", "its name is taken"])
+def test_a_file_that_was_half_deleted_ends_or_has_its_name_back(
+    box: Inbox, put: Put, inbox: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    class Killed(BaseException): ...
+
+    def kill(path: Path) -> None:
+        raise Killed
+
+    for name in ("predicted.png", "not.png"):
+        put(name, name.encode())
+    for arrival in box.scan():
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", kill)
+            with pytest.raises(Killed):
+                box.delete(arrival)
+    assert not box.scan()
+    if taken:
+        put("not.png", b"another")
+    half = box.half_deleted()
+    assert sorted(names(half)) == ["not.png", "predicted.png"]
+    for arrival in half:
+        box.settle(arrival, predicted=arrival.name == "predicted.png")
+    assert not box.half_deleted()
+    found = {arrival.name: box.read(arrival) for arrival in box.scan()}
+    assert found == ({"not.png": b"another", "not-1.png": b"not.png"} if taken else {"not.png": b"not.png"})
 
 
 def test_an_inbox_is_used_by_one_at_a_time(inbox: Path) -> None:

@@ -22,6 +22,14 @@ def adapt(
     max_wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="Do not wait longer for a query to be full.")
     ] = 10.0,
+    shuffle: Annotated[
+        bool | None,
+        typer.Option(
+            "--shuffle/--oldest-first",
+            help="The order of files that lie there: learners want queries of mixed classes.  "
+            "[default: shuffled, with --watch the oldest first]",
+        ),
+    ] = None,
     keep_files: Annotated[
         bool, typer.Option("--keep-files", help="Leave images that are predicted where they are.")
     ] = False,
@@ -76,10 +84,6 @@ def adapt(
     """
     arguments = dict(locals())
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if keep_files and not quiet:
-        print(f"images in {inbox} are kept (--keep-files); predictions go to {predictions}", flush=True)
-    elif not quiet:
-        print(f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}", flush=True)
 
     from crodobo.cli.progress import make_reporter, print_adapted
     from crodobo.config import AdaptSettings
@@ -95,6 +99,8 @@ def adapt(
     if benchmark and not is_preset(benchmark):
         raise BadSettings(f"there is no preset {benchmark!r}; `crodobo data` lists them")
     inbox, predictions = inbox.expanduser().absolute(), predictions.expanduser().absolute()
+    if classes and classes.resolve().is_relative_to(inbox.resolve()):
+        raise BadSettings(f"the classes' file cannot be in the inbox: {classes}; move it to another place")
     state = (state or predictions.with_name(f"{predictions.name}.state")).expanduser().absolute()
     quarantine = (quarantine or inbox / "quarantine").expanduser().absolute()
     chosen.run.pop("stream", None)
@@ -108,12 +114,19 @@ def adapt(
         options=get_method(method).Settings.of(**chosen.options | o.parse_settings(option or [])),
         max_wait=max_wait,
         watch=watch,
+        shuffle=not watch if shuffle is None else shuffle,
         recursive=recursive,
         keep_files=keep_files,
         probabilities=probabilities,
         **chosen.run,
     )
+    if keep_files and not quiet:
+        print(f"images in {inbox} are kept (--keep-files); predictions go to {predictions}", flush=True)
+    elif not quiet:
+        print(f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}", flush=True)
     with make_reporter(quiet) as reporter:
+        for note in chosen.notes:
+            reporter.note(note)
         summary = adapt_to(settings, fresh=fresh, reporter=reporter)
     if quiet:
         print(predictions)

@@ -75,7 +75,7 @@ def compare(
         offline=offline,
         epochs=epochs,
     )
-    notes = []
+    notes = list(chosen.notes)
     if left_out:
         notes.append(f"left out: {', '.join(left_out)} have no online form; --offline runs them")
     carry_out_and_show(plan, None, jobs, fresh, quiet, notes)

@@ -69,7 +69,12 @@ SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Leave out image
 CacheSize = Annotated[float | None, typer.Option(metavar="GB", help="Room for decoded sources.  [default: 50]")]
 QuerySize = Annotated[int | None, typer.Option(help="Samples in a query.  [default: 64]")]
 Queries = Annotated[int | None, typer.Option(help="Stop the stream after so many.  [default: all]")]
-ImageSize = Annotated[int | None, typer.Option(help="Pixels a side.  [default: the benchmark's]")]
+ImageSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Pixels a side.  [default: the benchmark's; for images of your own 64, or 224 with a --backbone]"
+    ),
+]
 Backbone = Annotated[
     str | None, typer.Option(help="small, a timm name, or torchvision/NAME.  [default: small, or the preset's]")
 ]
@@ -153,6 +158,7 @@ class Chosen:
     benchmark: str
     options: dict[str, Any]
     run: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def choose(arguments: dict[str, Any], sides: tuple[str, ...] = ("source", "target")) -> Chosen:
@@ -161,11 +167,13 @@ def choose(arguments: dict[str, Any], sides: tuple[str, ...] = ("source", "targe
     `sides` are the paths that images of one's own need.
 
     >>> choose({"benchmark": "glyphs", "lr": 0.1, "queries": 5, "seeds": "0"})
-    Chosen(benchmark='glyphs', options={'lr': 0.1}, run={'queries': 5})
+    Chosen(benchmark='glyphs', options={'lr': 0.1}, run={'queries': 5}, notes=())
     """
     from crodobo.data.presets import get_preset, is_preset
 
     learning, streaming = (given(**{name: arguments.get(name) for name in names}) for names in (LEARNING, STREAMING))
+    if "weights" in learning:
+        learning["weights"] = learning["weights"].expanduser().absolute()
     data = data_arguments(arguments)
     name = arguments["benchmark"] or own_name(data, sides)
     if not is_preset(name):
@@ -175,12 +183,19 @@ def choose(arguments: dict[str, Any], sides: tuple[str, ...] = ("source", "targe
                 streaming.setdefault("image_size", OWN_SIZE)
         return Chosen(name, learning, streaming)
     preset = get_preset(name)
-    options = dict(preset.options)
+    options, notes = dict(preset.options), []
     if "backbone" in learning or "weights" in learning:
         options.pop("pretrained", None)  # the preset's weights are of the preset's network
+    learned = preset.options.get("pretrained") and not (learning | options).get("pretrained", False)
+    if learned and "weights" not in learning and "warmup" not in learning:
+        options.pop("warmup", None)
+        notes.append(
+            "from random weights, so the warm-up is 300 steps; --pretrained or --weights starts from better ones"
+        )
     if "flip" in data:
         data["views"] = preset.views.model_dump() | {"flip": data.pop("flip")}
-    return Chosen(name, options | learning, preset.run | streaming | {"data": settle_data(preset.data | data)})
+    run = preset.run | streaming | {"data": settle_data(preset.data | data)}
+    return Chosen(name, options | learning, run, tuple(notes))
 
 
 def data_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +248,8 @@ def own_name(data: dict[str, Any], sides: tuple[str, ...] = ("source", "target")
         if side not in data:
             needed = " and ".join(f"--{each}" for each in sides)
             raise BadSettings(f"--{side} PATH is missing; images of your own need {needed}")
-    return "-to-".join(data[side].expanduser().absolute().resolve().stem or "root" for side in sides)
+    paths = [data[side].expanduser().absolute().resolve() for side in sides]
+    return "-to-".join((path.name if path.is_dir() else path.name.split(".")[0]) or "root" for path in paths)
 
 
 def parse_columns(text: str | None) -> tuple[str, str] | None:
@@ -256,21 +272,26 @@ def as_name(setting: str, value: Any) -> str:
     >>> as_name("query_size", 8), as_name("stream", "dirichlet(0.1)"), as_name("pretrained", True)
     ('-query-size8', '-stream-dirichlet0.1', '-pretrained')
     """
+    if isinstance(value, tuple):
+        value = "-".join(map(str, value))
     text = value.stem if isinstance(value, Path) else "" if value is True else str(value)
     text = text.translate(str.maketrans("/", "-", "()"))
     return f"-{setting.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
 
 
 def as_data_name(data: "DataSettings | None") -> str:
-    """What sets data on a disk apart, as a part of a folder's name; its paths are in the benchmark's name.
+    """What sets data on a disk apart, as a part of a folder's name.
 
     >>> from crodobo.config import DataSettings
     >>> as_data_name(DataSettings(grey=True, source_limit=100, fit="pad"))
     '-source-limit100-fit-pad-grey'
+    >>> as_data_name(DataSettings(source=Path("/data/public")))
+    '-at-b6c8e6'
     """
     if data is None:
         return ""
-    name = ""
+    paths = [str(path) for path in (data.folder, data.source, data.target) if path]
+    name = f"-at-{hashlib.sha256(repr(paths).encode()).hexdigest()[:6]}" if paths else ""
     for field, info in type(data).model_fields.items():
         value = getattr(data, field)
         if field in ("folder", "source", "target") or value == info.default:

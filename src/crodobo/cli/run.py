@@ -90,6 +90,8 @@ def run(
     )
     results = out or Path("runs") / run_name(settings)
     with make_reporter(quiet) as reporter:
+        for note in chosen.notes:
+            reporter.note(note)
         result = run_benchmark(settings, results, resume=resume, reporter=reporter)
     if quiet:
         print(results)

@@ -69,4 +69,4 @@ def study(
         options=chosen.options,
         run=chosen.run,
     )
-    carry_out_and_show(plan, wanted, jobs, fresh, quiet, [])
+    carry_out_and_show(plan, wanted, jobs, fresh, quiet, list(chosen.notes))

@@ -1,15 +1,16 @@
 """Benchmarks by name: built in, from presets, or of images of one's own. A built-in one is a line in `REGISTRY`."""
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from crodobo.config import DataSettings
+from crodobo.config import Classes, DataSettings, Fit
 from crodobo.data import stream
 from crodobo.data.assemble import DEFAULT_SIZE, Watcher, assemble, make_source, read_source
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.classes import common_names
 from crodobo.data.glyphs import glyphs
-from crodobo.data.presets import get_preset, is_preset
+from crodobo.data.presets import get_preset, is_preset, preset_names
 from crodobo.errors import BadSettings
 from crodobo.source import Source
 
@@ -52,6 +53,8 @@ def load_benchmark(
         benchmark = REGISTRY[name]()
         return benchmark.resized(image_size) if image_size else benchmark
     if not is_preset(name) and not (data and data.source and data.target):
+        if near := difflib.get_close_matches(name, preset_names(), n=1, cutoff=0.75):
+            raise BadSettings(f"there is no benchmark {name!r}; did you mean {near[0]}?")
         raise BadSettings(
             f"there is no benchmark {name!r}; the benchmarks are {', '.join(REGISTRY)} and the presets that "
             "`crodobo data` lists; --source and --target take images of your own"
@@ -64,15 +67,51 @@ def load_source(
     path: str | Path,
     image_size: int = DEFAULT_SIZE,
     *,
+    columns: tuple[str, str] | None = None,
+    classes: Classes | None = None,
+    limit: int | None = None,
+    fit: Fit = "squash",
     grey: bool = False,
+    skip_broken: bool = False,
     cache_size: float = 50.0,
     watcher: Watcher | None = None,
 ) -> Source:
     """Labelled images on a disk: a folder of class folders, a list, a table or IDX files.
 
     They are decoded once into the cache, and come into memory only as they are drawn.
+
+    Parameters
+    ----------
+    path
+        Where they are.
+    image_size
+        Pixels a side, of all images.
+    columns
+        Of a table: that of the images and that of the labels, where they have no usual names.
+    classes
+        Common names for classes; `crodobo.data.classes.read_classes` reads them from a file.
+    limit
+        Use so many of the images.
+    fit
+        How images become square: squash, crop or pad.
+    grey
+        One channel instead of three.
+    skip_broken
+        Leave out images that cannot be decoded.
+    cache_size
+        Gigabytes that decoded sources may take in the cache.
+    watcher
+        Told what is done.
     """
-    data = DataSettings(source=Path(path), grey=grey)
+    data = DataSettings(
+        source=Path(path),
+        source_columns=columns,
+        classes=classes,
+        source_limit=limit,
+        fit=fit,
+        grey=grey,
+        skip_broken=skip_broken,
+    )
     listing = read_source(data, None)
-    names = common_names(listing.counts, {}, None)
+    names = common_names(listing.counts, {}, classes.names if classes else None)
     return make_source(listing, names, data, image_size, cache_size, watcher or Watcher())

@@ -3,6 +3,7 @@
 import hashlib
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from crodobo.data.listing import Listing, read_listing
 from crodobo.data.pictures import Pictures, Shape
 from crodobo.data.presets import Preset
 from crodobo.data.store import stored
+from crodobo.engine import available_cores
 from crodobo.errors import BadImage, BadSettings
 from crodobo.source import Source
 
@@ -97,7 +99,7 @@ def assemble(
         labels=torch.tensor([names.index(label) for label in target.labels]),
         augment=augment_of(data.views or (preset.views if preset else Views()), size),
         metric=preset.metric if preset else "accuracy",
-        public=preset is not None,
+        public=preset is not None and data.target is None,  # a folder of one's own is not shown
         stamp=hashlib.sha256(stamp.encode()).hexdigest()[:16],
     )
 
@@ -127,7 +129,10 @@ def sampled(listing: Listing, limit: int) -> Listing:
 
 def sound(listing: Listing, shape: Shape, fit: Fit, watcher: Watcher) -> Listing:
     """The listing without pictures that cannot be decoded."""
-    good = [number for number in range(len(listing.labels)) if _can_be_read(listing.pictures, number, shape, fit)]
+    with ThreadPoolExecutor(available_cores()) as pool:
+        numbers = range(len(listing.labels))
+        readable = pool.map(lambda number: _can_be_read(listing.pictures, number, shape, fit), numbers)
+        good = [number for number, can in zip(numbers, readable, strict=True) if can]
     if left_out := len(listing.labels) - len(good):
         watcher.note(
             f"{left_out} of {len(listing.labels)} images of {listing.where} cannot be decoded and are left out"

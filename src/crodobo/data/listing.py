@@ -73,7 +73,8 @@ def read_folder(path: Path) -> Listing:
             labels.append(folder.name)
     if not folders:
         raise BadData(
-            f"{path} has no folder for each class; it should look like {path.name}/cat/1.jpg, {path.name}/dog/2.jpg"
+            f"{path} has no folder for each class; it should look like {path.name}/cat/1.jpg, {path.name}/dog/2.jpg "
+            "(for images without labels there is crodobo adapt)"
         )
     if not names:
         raise BadData(f"the folders of {path} hold no image ({', '.join(SUFFIXES[:3])} and the like)")
@@ -111,7 +112,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Listing:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             image, label = choose_columns(path, list(reader.fieldnames or ()), columns)
-            rows = [(row[image], row[label]) for row in reader]
+            rows = [(row[image], (row[label] or "").strip()) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadData(f"{path} cannot be read as a table ({error})") from None
     for number, row in enumerate(rows, start=2):

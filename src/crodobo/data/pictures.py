@@ -1,12 +1,14 @@
 """Pictures before they are decoded: files, rows of a table, or an array. Numbered, named, and told apart."""
 
+import contextlib
 import functools
 import hashlib
+import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -15,10 +17,9 @@ from crodobo.config import Fit
 from crodobo.data.decode import decode, to_pixels
 from crodobo.errors import BadImage
 
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
-
 Shape = tuple[int, int, int]
+Encoded = bytes | dict[str, bytes | None] | None
+SAMPLED = 32  # files whose content goes into a stamp
 
 
 class Pictures(ABC):
@@ -64,8 +65,11 @@ class Files(Pictures):
             raise BadImage(f"the image {path} cannot be read ({error.strerror})") from None
 
     def stamp(self) -> str:
-        """Of names, sizes and times: reading all content at each start would take as long as decoding it."""
-        digest = hashlib.sha256()
+        """Of folder, names, sizes and times, and of some content: to read all would take as long as to decode it."""
+        digest = hashlib.sha256(os.fsencode(self.root.resolve()))
+        for name in self.names[:: max(1, len(self.names) // SAMPLED)]:
+            with contextlib.suppress(OSError), (self.root / name).open("rb") as file:
+                digest.update(file.read(2**16))
         for name in self.names:
             try:
                 status = (self.root / name).stat()
@@ -83,7 +87,7 @@ class Files(Pictures):
 
 @dataclass(frozen=True)
 class ArrayPictures(Pictures):
-    """Grey pictures that lie in an array already, N×H×W or N×H×W×3, uint8."""
+    """Grey pictures that lie in an array already, N×H×W, uint8."""
 
     array: np.ndarray
     name: str
@@ -114,8 +118,7 @@ class ParquetPictures(Pictures):
 
     def read(self, number: int, shape: Shape, fit: Fit) -> np.ndarray:
         row = self.rows[number]
-        group = int(np.searchsorted(self._starts, row, side="right")) - 1
-        content = _row_group(self.path, self.column, group)[row - int(self._starts[group])]
+        content = self._groups.row(row)
         content = content.get("bytes") if isinstance(content, dict) else content
         try:
             return decode(content or b"", shape, fit)
@@ -123,29 +126,34 @@ class ParquetPictures(Pictures):
             raise BadImage(f"the image in row {row + 1} of {self.path} cannot be used: {error}") from None
 
     @functools.cached_property
-    def _starts(self) -> np.ndarray:
-        metadata = _parquet(self.path).metadata
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        return np.cumsum([0, *sizes[:-1]])
+    def _groups(self) -> "_RowGroups":
+        return _RowGroups(self.path, self.column)
 
     def stamp(self) -> str:
         status = self.path.stat()
         rows = hashlib.sha256(np.asarray(self.rows, dtype=np.int64).tobytes()).hexdigest()
-        return f"{self.path.name}-{self.column}-{status.st_size}-{status.st_mtime_ns}-{rows}"
+        return f"{self.path.resolve()}-{self.column}-{status.st_size}-{status.st_mtime_ns}-{rows}"
 
     def chosen(self, numbers: Sequence[int]) -> "ParquetPictures":
         return ParquetPictures(self.path, self.column, [self.rows[number] for number in numbers])
 
 
-def _parquet(path: Path) -> "ParquetFile":
-    from pyarrow.parquet import ParquetFile
+class _RowGroups:
+    """The row group of a Parquet column that was read last, and where groups begin."""
 
-    return ParquetFile(path)
+    def __init__(self, path: Path, column: str) -> None:
+        from pyarrow.parquet import ParquetFile
 
+        self._file, self._column = ParquetFile(path), column
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        self._starts = np.cumsum([0, *sizes[:-1]])
+        self._held: tuple[int, list[Encoded]] = (-1, [])
+        self._lock = threading.Lock()
 
-@functools.lru_cache(maxsize=2)
-def _row_group(path: Path, column: str, group: int) -> list[bytes | dict[str, bytes | None] | None]:
-    found: list[bytes | dict[str, bytes | None] | None] = (
-        _parquet(path).read_row_group(group, columns=[column]).column(0).to_pylist()
-    )
-    return found
+    def row(self, row: int) -> Encoded:
+        group = int(np.searchsorted(self._starts, row, side="right")) - 1
+        with self._lock:
+            if self._held[0] != group:
+                self._held = (group, self._file.read_row_group(group, columns=[self._column]).column(0).to_pylist())
+            return self._held[1][row - int(self._starts[group])]

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from crodobo import pixels
+from crodobo.config import Fit
 from crodobo.data.images import DecodedOnRead
 from crodobo.data.listing import images_under
 from crodobo.data.pictures import Files
@@ -35,9 +36,11 @@ def from_arrays(images: Tensor | np.ndarray, size: int = 64) -> Iterator[Query]:
 
 
 def from_folder(
-    path: str | Path, size: int = 64, *, image_size: int = 64, grey: bool = False
+    path: str | Path, size: int = 64, *, image_size: int = 64, fit: Fit = "squash", grey: bool = False
 ) -> Iterator[tuple[Query, list[Path]]]:
-    """Queries of the images under a folder, each with the paths of its images, in order of their names.
+    """Queries of the images under a folder, each with the paths of its images, in a random but repeatable order.
+
+    Learners want queries of mixed classes, and files often lie there class by class.
 
     Images are decoded by this process, in memory alone, while the query before is at work. The files stay where they
     are; `crodobo adapt` deletes them, and withstands a crash.
@@ -47,6 +50,6 @@ def from_folder(
     if not files:
         raise BadData(f"there is no image under {folder}")
     pictures = Files(folder, [str(file.relative_to(folder)) for file in files])
-    images = DecodedOnRead(pictures, (1 if grey else 3, image_size, image_size), "squash")
-    chosen = torch.arange(len(files)).split(size)
+    images = DecodedOnRead(pictures, (1 if grey else 3, image_size, image_size), fit)
+    chosen = torch.randperm(len(files), generator=Generator().manual_seed(0)).split(size)
     return ahead((Query(images[numbers]), [files[number] for number in numbers.tolist()]) for numbers in chosen)

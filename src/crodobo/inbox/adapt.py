@@ -11,7 +11,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, reporter: Watching | 
             done = finish_deleting(inbox, predictions, tally)
             if tally.deleted_late:
                 reporter.note(f"deleted {tally.deleted_late} files that had their predictions before the last stop")
-            watcher = Watcher(note=reporter.note, progress=reporter.reading)
+            watcher = Watcher(note=reporter.note, progress=reading(reporter, stop))
             source = make_source(listing, names, settings.data, size, settings.cache_size, watcher)
             augment = augment_for(settings.data, preset, size)
             identity = settings.identity | {"stamp": stamp_of(listing, names)}
@@ -92,6 +92,7 @@ def check_places(settings: AdaptSettings) -> None:
         (settings.state, "the learners' state"),
         (settings.data.source, "the source"),
         (settings.data.folder, "the preset's folder"),
+        (settings.options.weights, "the weights"),
     ):
         if path and path.resolve().is_relative_to(inbox):
             raise BadSettings(f"{what} cannot be in the inbox: {path} is in {settings.inbox}; name another place")
@@ -101,8 +102,18 @@ def check_source(settings: AdaptSettings, listing: Listing) -> None:
     """Refuse an inbox that holds images of the source: they would be deleted."""
     if isinstance(listing.pictures, Files):
         inbox, root = os.path.join(settings.inbox.resolve(), ""), listing.pictures.root.resolve()
+        folders: dict[str, str] = {}
+
+        def real(path: str) -> str:
+            """Where a file really lies; its folder is looked up once."""
+            folder, name = os.path.split(path)
+            if folder not in folders:
+                folders[folder] = os.path.realpath(folder)
+            place = os.path.join(folders[folder], name)
+            return os.path.realpath(place) if os.path.islink(place) else place
+
         for name in listing.pictures.names:
-            if os.path.normpath(os.path.join(root, name)).startswith(inbox):
+            if real(os.path.join(root, name)).startswith(inbox):
                 raise BadSettings(
                     f"the inbox {settings.inbox} holds images of the source, {name} for one, which would be deleted; "
                     "name another --inbox"
@@ -123,12 +134,28 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 def finish_deleting(inbox: Inbox, predictions: PredictionFile, tally: Tally) -> set[Arrival]:
     """Delete files that have their prediction already; those that are to be kept are returned."""
+    half = inbox.half_deleted()
+    predicted = predictions.already_there(half)
+    for arrival in half:
+        inbox.settle(arrival, predicted=arrival in predicted)
+        tally.deleted_late += arrival in predicted
     done = predictions.already_there(inbox.scan())
     if inbox.keep_files:
         return done
     for arrival in done:
         tally.deleted_late += inbox.delete(arrival)
     return set()
+
+
+def reading(reporter: Reporter, stop: StopSignal) -> Callable[[int, int], None]:
+    """Progress of decoding the source, which a signal ends: what is decoded stays in the cache."""
+
+    def progress(done: int, total: int) -> None:
+        if stop.requested:
+            raise Interrupted("stopped while the source was decoded; the same command goes on")
+        reporter.reading(done, total)
+
+    return progress
 
 
 def augment_for(data: DataSettings, preset: Preset | None, size: int) -> Augment:

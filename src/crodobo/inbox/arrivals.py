@@ -19,7 +19,9 @@ PATIENCE = 15.0  # and before one that cannot be decoded is given up: its writer
 SKEW = 60.0  # a file's time counts when it is longer ago: clocks of two machines may differ by less
 LARGEST = 512 * 2**20  # bytes of one file
 UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".download", ".filepart", ".unfinished")
+QUARANTINE = "quarantine"  # the usual name of that folder
 REASON = ".reason.txt"
+LEAVING = ".crodobo-deleting-"  # before the name of a file that is being deleted
 LONGEST = 200  # bytes of a name in the quarantine, which leaves room for the reason's
 
 
@@ -69,10 +71,13 @@ class Inbox:
             ) from None
         if self._identity == self._quarantined:
             raise BadData(f"the quarantine cannot be the inbox {folder} itself; name another folder with --quarantine")
-        if self._identity[0] != self._quarantined[0]:
+        same_disk = self._identity[0] == self._quarantined[0]
+        if not (keep_files or same_disk):
             raise BadData(
                 f"the quarantine {quarantine} is on another disk than {folder}; name a folder on the same one"
             )
+        self._can_move = same_disk and os.access(folder, os.W_OK)
+        self._given_up: set[Arrival] = set()  # cannot be decoded, and cannot be moved
 
     @contextlib.contextmanager
     def to_oneself(self) -> Iterator[None]:
@@ -98,7 +103,7 @@ class Inbox:
             there = False
         if not there:
             raise CrodoboError(f"the inbox {self.folder} is gone; the same command goes on when it is there again")
-        found = sorted(self._walk(self.folder, ""))
+        found = sorted(arrival for arrival in self._walk(self.folder, "") if arrival not in self._given_up)
         now = time.monotonic()
         before = self._seen
         self._seen = {
@@ -154,14 +159,46 @@ class Inbox:
         """Remove a file that has its prediction; one that came under the same name since is left. Whether it was."""
         if not self.is_same(arrival):
             return False
+        path = self.folder / arrival.name
+        leaving = path.with_name(LEAVING + path.name)
         try:
-            (self.folder / arrival.name).unlink(missing_ok=True)
+            try:
+                path.rename(leaving)  # whatever takes the name from now on is another file
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
+                leaving = path
+            if not _is_seen(arrival, leaving.lstat()):
+                _give_back(leaving, path)
+                return False
+            leaving.unlink()
         except OSError as error:
             raise CrodoboError(
-                f"{self.folder / arrival.name} has its prediction but cannot be deleted ({error.strerror}); make "
+                f"{path} has its prediction but cannot be deleted ({error.strerror}); make "
                 "the inbox writable, then the same command goes on"
             ) from None
         return True
+
+    def half_deleted(self) -> list[Arrival]:
+        """Files that a crash has left between their prediction and their end."""
+        pattern = f"{LEAVING}*"
+        found = []
+        for path in self.folder.rglob(pattern) if self.recursive else self.folder.glob(pattern):
+            status = path.lstat()
+            name = path.relative_to(self.folder).with_name(path.name.removeprefix(LEAVING))
+            found.append(Arrival(status.st_mtime_ns, str(name), status.st_size))
+        return found
+
+    def settle(self, arrival: Arrival, *, predicted: bool) -> None:
+        """Delete a file that was half deleted, or give it its name back if it has no prediction."""
+        path = self.folder / arrival.name
+        leaving = path.with_name(LEAVING + path.name)
+        if predicted:
+            leaving.unlink(missing_ok=True)
+        else:
+            _give_back(leaving, path)
 
     def put_away(self, arrival: Arrival, reason: str) -> bool:
         """Move a file to the quarantine, with the reason beside it; whether it was still there as it was seen."""
@@ -172,8 +209,14 @@ class Inbox:
             self._quarantined = _identity(self.quarantine.stat())
             place = self._free_place(arrival.name)
             beside = place.with_name(place.name + REASON)
-            write_atomically(beside, os.fsencode(f"{arrival.name}: {reason}\n"))
-            if not self._move(arrival, place):
+            try:
+                write_atomically(beside, os.fsencode(f"{arrival.name}: {reason}\n"))
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise  # on a full disk the file is put away without its reason: the stream goes on
+            if not self._can_move:
+                self._given_up.add(arrival)
+            elif not self._move(arrival, place):
                 beside.unlink(missing_ok=True)
                 return False
         except OSError as error:
@@ -224,7 +267,8 @@ class Inbox:
                     continue
             except FileNotFoundError:
                 continue
-            if self.recursive and stat.S_ISDIR(status.st_mode) and _identity(status) != self._quarantined:
+            usual = folder == self.folder and entry.name == QUARANTINE
+            if self.recursive and stat.S_ISDIR(status.st_mode) and _identity(status) != self._quarantined and not usual:
                 yield from self._walk(Path(entry.path), f"{prefix}{entry.name}/")
 
 
@@ -248,3 +292,16 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 def _is_seen(arrival: Arrival, status: os.stat_result) -> bool:
     return (status.st_mtime_ns, status.st_size) == (arrival.modified, arrival.size)
+
+
+def _give_back(leaving: Path, path: Path) -> None:
+    """Let a file have its name again, or one like it if another file has come under that name."""
+    number, place = 0, path
+    while True:
+        try:
+            os.link(leaving, place, follow_symlinks=False)  # unlike a rename it takes nobody's place
+        except FileExistsError:
+            number += 1
+            place = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        else:
+            return leaving.unlink()

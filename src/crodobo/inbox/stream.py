@@ -1,5 +1,6 @@
 """Queries made of what is in an inbox."""
 
+import random
 import time
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from crodobo.interrupt import StopSignal
 from crodobo.query import Query
 
 POLL = 0.25  # seconds between two looks into a folder that has nothing new
+TELL = 10.0  # seconds without a file that can be taken, after which it is said what is waited for
 PAUSE = 4  # or so many times as long as a look takes, where that is more
 
 
@@ -41,6 +43,7 @@ class Stream:
     def __iter__(self) -> Iterator[tuple[Query, list[Arrival]]]:
         images: list[Tensor] = []
         arrivals: list[Arrival] = []
+        idle, told = 0.0, False  # since when nothing could be taken, and whether that was said
         since = 0.0  # when the oldest image of the query was ready
 
         def query() -> tuple[Query, list[Arrival]]:
@@ -66,6 +69,7 @@ class Stream:
                     if image is None:
                         continue
                     taken += 1
+                    idle, told = 0.0, False
                     since = since if images else time.monotonic()
                     images.append(image)
                     arrivals.append(arrival)
@@ -78,6 +82,10 @@ class Stream:
                     return
                 if not taken:
                     self._reporter.tally(self._tally)
+                    idle = idle or time.monotonic()
+                    if others and not told and time.monotonic() - idle > TELL:
+                        self._reporter.note("waiting for files that are still being written, or were a moment ago")
+                        told = True
                     self._sleep(min(pause, since + self._settings.max_wait - time.monotonic()) if images else pause)
         finally:
             for image in images:
@@ -111,6 +119,8 @@ class Stream:
         self._doubtful &= set(there)
         untaken = [arrival for arrival in there if arrival not in self._taken]
         ready = [arrival for arrival in untaken if self._inbox.unchanged_for(arrival) >= self._patience(arrival)]
+        if self._settings.shuffle:
+            random.Random(self._settings.options.seed).shuffle(ready)
         self._tally.waiting = len(ready)
         return ready, len(ready) < len(untaken)
 

@@ -116,3 +116,9 @@ def test_a_wrong_argument_gets_one_sentence(
     assert errors.startswith(sentence)
     assert errors.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_a_study_of_orders_takes_no_other_order(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> None:
+    status, _, errors = crodobo("study", "orders", "--stream", "drift", *tiny, "--out", tmp_path)
+    assert status == 2
+    assert "the study orders has streams of its own; leave --stream out" in errors

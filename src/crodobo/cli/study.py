@@ -61,6 +61,8 @@ def study(
     if name is None:
         raise BadSettings(f"name a study: {', '.join(STUDIES)}; crodobo study --list says what each shows")
     wanted, chosen = get_study(name), o.choose(arguments)
+    if stream is not None and any("stream" in entry.stream for entry in wanted.entries):
+        raise BadSettings(f"the study {name} has streams of its own; leave --stream out")
     plan = Plan(
         folder=out or default_folder(f"study-{name}", chosen),
         benchmark=chosen.benchmark,

@@ -363,7 +363,7 @@ def test_a_wrong_argument_gets_one_sentence_and_nothing_is_written(
     [
         (["--seeds", "0,-1"], "error: seed cannot be -1"),
         (["--backbone", "resnet19"], "error: there is no backbone 'resnet19'; did you mean resnet1"),
-        (["--weights", "nowhere.pth"], "error: there is no weights file nowhere.pth"),
+        (["--weights", "/nowhere.pth"], "error: there is no weights file /nowhere.pth"),
     ],
 )
 def test_a_mistake_that_all_runs_would_meet_is_said_once(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from crodobo.audit import audit_ledger
+from crodobo.audit.ledger import audit_ledger
 from crodobo.burn import ledger as module
 from crodobo.burn.ledger import Ledger, digest_of
 from crodobo.burn.signing import SigningKey, load_public_key, load_signing_key, make_key_pair

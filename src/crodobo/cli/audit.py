@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crodobo.cli import options as o
 from crodobo.errors import BadSettings
 
 if TYPE_CHECKING:
-    from crodobo.audit import Report
+    from crodobo.audit.report import Report
 
 audit = typer.Typer(
     no_args_is_help=True,
@@ -41,6 +42,30 @@ def ledger(
         raise BadSettings(f"--expect-head {expect_head} is no hash; it has 64 hexadecimal digits")
     key = load_public_key(public_key) if public_key else None
     _tell(audit_ledger(file, public_key=key, expect_head=expect_head, unclosed=unclosed))
+
+
+@audit.command()
+def disk(
+    folder: Annotated[Path, typer.Argument(help="What a run has written: results, state, cache, temporary files.")],
+    pattern: Annotated[
+        list[Path], typer.Option(metavar="FILE", help="An image to look for, or a folder of them; may be repeated.")
+    ],
+    image_size: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=8,
+            max=1024,
+            help="Pixels a side at which it was met; may be repeated.  [default: the models' in FOLDER]",
+        ),
+    ] = None,
+    fit: Annotated[
+        o.Fit | None, typer.Option("--fit", help="How it was made square.  [default: all ways are looked for]")
+    ] = None,
+) -> None:
+    """Look through all files of a folder for bytes and pixels of images that must not be there."""
+    from crodobo.audit.disk import audit_disk
+
+    _tell(audit_disk(folder, pattern, sizes=image_size, fit=fit.value if fit else None))
 
 
 @audit.command()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from crodobo.audit.ledger import audit_ledger
 from crodobo.burn import ledger as module
 from crodobo.burn.ledger import Ledger, digest_of
+from crodobo.burn.line import read, seal
 from crodobo.burn.signing import SigningKey, load_public_key, load_signing_key, make_key_pair
 from crodobo.errors import BadData, BadSettings, CrodoboError, Interrupted
 
@@ -243,10 +244,11 @@ def test_a_torn_header_is_written_anew(left: int, path: Path) -> None:
     assert found(path) == []
 
 
-def test_zeros_that_a_disk_has_left_are_cut_off(path: Path) -> None:
+@pytest.mark.parametrize("left", [0, 3, 30])
+def test_zeros_that_a_disk_has_left_are_cut_off(left: int, path: Path) -> None:
     write(path)
     content = path.read_bytes()
-    path.write_bytes(content + content.splitlines()[-1][:30] + bytes(100))
+    path.write_bytes(content + content.splitlines()[-1][:left] + bytes(100))
     write(path, (1,))
     assert path.read_bytes().startswith(content)
     assert found(path) == []
@@ -453,6 +455,38 @@ def test_an_end_written_anew_shows_only_in_a_signature_or_a_hash_that_was_kept(
         forger.close()
         assert bool(found(path)) is (whose is not None)
         assert found(path, expect_head=head)
+
+
+def rebuild(path: Path, changes: dict[int, dict[str, Any] | None]) -> None:
+    """Change or drop lines and make numbers and hashes right again, as a forger would."""
+    lines, previous = [], None
+    for number, line in enumerate(path.read_bytes().splitlines()):
+        change = changes.get(number, {})
+        if change is not None:
+            entry = read(line).entry.model_copy(update={"sequence": len(lines), "previous": previous} | change)
+            lines.append(seal(entry))
+            previous = read(lines[-1]).hash
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({3: None}, "line 4 closes a ledger of 3 queries, and there are 2"),
+        ({2: None, 4: {"queries": 2}}, "line 3 is of another query, or of other settings"),
+        ({2: {"settings": "0" * 64}}, "line 3 is of another query, or of other settings"),
+        ({5: None}, "line 6 comes after a closing line, and the ledger was not resumed"),
+    ],
+    ids=["a receipt less", "a gap", "other settings", "no resumption"],
+)
+def test_a_forgery_that_contradicts_itself_is_found(
+    changes: dict[int, dict[str, Any] | None], sentence: str, path: Path
+) -> None:
+    write(path, (3, 1) if max(changes) == 5 else (3,))
+    rebuild(path, {})
+    assert found(path) == []
+    rebuild(path, changes)
+    assert any(text.startswith(sentence) for text in found(path)), found(path)
 
 
 def test_what_a_scan_found_is_found_by_the_audit_and_is_no_damage(path: Path) -> None:

@@ -9,8 +9,9 @@ from crodobo.burn.signing import can_sign, make_verifier
 from crodobo.errors import BadData
 
 REBUILT = (
-    "a ledger whose end was cut off and written anew, hashes and all: that shows only in signatures (--public-key) or "
-    "against a last hash that was kept elsewhere (--expect-head)"
+    "an end that was cut off and written anew, hashes and all: that shows only in signatures (--public-key) or against "
+    "a last hash that was kept elsewhere (--expect-head); an end that was cut off back to an earlier closing line: "
+    "that shows only against such a hash"
 )
 SIGNED = (
     "lines that whoever has the private key wrote anew, and lines cut off at the end back to an earlier closing line: "

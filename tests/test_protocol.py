@@ -54,6 +54,19 @@ def test_a_bad_query_is_noted_and_the_stream_goes_on(method: SourceOnly) -> None
     assert not spoiled.any(), "a refused query is burned too"
 
 
+def test_every_burned_query_is_told_of_with_its_samples_before_it_is_reported(method: SourceOnly) -> None:
+    stream = make_stream(4, 2)
+    stream.insert(1, (Query(torch.full((3, 1, 16, 16), float("nan"))), torch.tensor([0, 1, 0])))
+    told: list[object] = []
+    online(
+        method,
+        stream,
+        after_query=lambda record, _: told.append(record.queries),
+        after_burn=lambda query, samples: told.append((samples, query.wiped >= samples * 16 * 16 * 4)),
+    )
+    assert told == [(4, True), 1, (3, True), 2, (2, True), 3], "a refused one too"
+
+
 @pytest.mark.parametrize("labels", [[0], [0, 1, 2], [0, 1, -1], [[0, 1, 0]]])
 def test_labels_that_do_not_fit_are_refused_before_anything_is_learned(method: SourceOnly, labels: list[int]) -> None:
     before = {name: value.clone() for name, value in method.state().items()}

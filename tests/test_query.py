@@ -140,6 +140,40 @@ def test_burning_overwrites_everything_that_was_handed_over(count: int) -> None:
     assert not any(tensor.any() for tensor in derived)
 
 
+def test_a_query_says_how_many_bytes_it_has_overwritten() -> None:
+    images = bright(3)
+    with Query(images) as query:
+        query.pixels()
+        query.own(torch.ones(5, dtype=torch.float64))
+        assert query.wiped == 0
+    assert query.wiped == 3 * 64 + 3 * 64 * 4 + 5 * 8
+    query.burn()
+    assert query.wiped == 3 * 64 + 3 * 64 * 4 + 5 * 8
+
+
+def test_memory_that_was_handed_over_twice_or_is_repeated_counts_once() -> None:
+    images = torch.rand(1, *SHAPE)
+    with Query(images) as query:
+        query.own(query.own(query.images))
+    assert query.wiped == 64 * 4
+    with Query(torch.rand(1, *SHAPE).expand(4, *SHAPE)) as query:
+        pass
+    assert query.wiped == 64 * 4
+
+
+def test_what_could_not_be_overwritten_is_not_counted() -> None:
+    class Stubborn(Tensor):
+        def zero_(self) -> Tensor:
+            raise RuntimeError("no")
+
+    query = Query(bright()).__enter__()
+    query.own(torch.ones(1).expand(7))
+    query.own(torch.ones(3).as_subclass(Stubborn))
+    with pytest.raises(CrodoboError, match="could not be overwritten"):
+        query.burn()
+    assert query.wiped == 2 * 64 + 4
+
+
 def test_own_gives_back_the_same_tensor() -> None:
     view = torch.rand(2, 3)
     with Query(bright()) as query:

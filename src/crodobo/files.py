@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and one run to a folder."""
+"""Writing files whole or not at all, adding to them for good, and one run to a folder."""
 
 import fcntl
 import os
@@ -22,11 +22,29 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """See that the names of a folder's files are on disk, those of new files too."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def append_durably(descriptor: int, content: bytes) -> None:
+    """Add to a file that is open for appending; on disk when this returns, or none of it is there."""
+    before = os.fstat(descriptor).st_size
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    except BaseException:
+        os.ftruncate(descriptor, before)
+        raise
 
 
 def unfinished_name(path: Path) -> Path:

@@ -25,6 +25,7 @@ def online(
     stream: Iterable[tuple[Query, Tensor]],
     record: StreamRecord | None = None,
     after_query: Callable[[StreamRecord, Prediction | None], None] = lambda record, prediction: None,
+    after_burn: Callable[[Query, int], None] = lambda query, samples: None,
 ) -> StreamRecord:
     """Adapt on each query, predict it, erase it; score it with labels that the method never sees.
 
@@ -41,6 +42,8 @@ def online(
         The record of the queries before, to go on with.
     after_query
         Called when a query has been erased, with its prediction, or None if it was refused.
+    after_burn
+        Called before that, with the erased query and how many samples it had.
 
     Examples
     --------
@@ -64,6 +67,7 @@ def online(
                 record.refuse(len(labels), str(error))
             else:
                 record.add(prediction, labels, seconds=time.perf_counter() - started)
+            after_burn(query, len(labels))
             after_query(record, prediction)
     return record
 

@@ -1,5 +1,6 @@
 """Query: a batch of the private target stream that can be read once and is then erased."""
 
+import math
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -16,6 +17,7 @@ class Query:
 
     The query takes the array over without a copy, so burning overwrites the memory that was passed in.
     Tensors derived from it (views, float copies) are handed to `own`, and are overwritten with it.
+    `wiped` says how many bytes burning has overwritten.
 
     Parameters
     ----------
@@ -30,8 +32,8 @@ class Query:
     >>> with query:
     ...     len(query), query.shape
     (2, (1, 8, 8))
-    >>> int(images.sum())
-    0
+    >>> int(images.sum()), query.wiped
+    (0, 128)
     >>> query.images
     Traceback (most recent call last):
     ...
@@ -46,6 +48,7 @@ class Query:
         except (TypeError, ValueError) as error:
             raise BadQuery(f"the query's array cannot be taken over as it is ({error}); pass a plain copy") from None
         self._owned = [self._images]
+        self.wiped = 0  # bytes that burning has overwritten
         self._state = "closed"
 
     def __enter__(self) -> Self:
@@ -102,12 +105,15 @@ class Query:
         self._state = "burned"
         owned, self._owned, self._images = self._owned, [], torch.empty(0)
         failed: RuntimeError | None = None
+        wiped: set[tuple[int, int]] = set()  # places in memory: a tensor that was handed over twice counts once
         with torch.inference_mode():  # the one mode in which every kind of tensor can be overwritten
             for tensor in owned:
                 try:
                     tensor.zero_()
+                    wiped.add((tensor.data_ptr(), _extent(tensor)))
                 except RuntimeError as error:
                     failed = error
+        self.wiped += sum(extent for _, extent in wiped)
         if failed:
             raise CrodoboError(f"a tensor of the query could not be overwritten ({failed}); all others were")
 
@@ -117,3 +123,13 @@ class Query:
         if self._state == "closed":
             raise CrodoboError("a query is read inside `with query:`, which makes sure that it is erased")
         return self._images
+
+
+def _extent(tensor: Tensor) -> int:
+    """The bytes of a tensor in memory; what is repeated there only in name counts once.
+
+    >>> _extent(torch.zeros(3, 2)), _extent(torch.zeros(1, 2).expand(3, 2))
+    (24, 8)
+    """
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return math.prod(min(size, 1) if step == 0 else size for size, step in steps) * tensor.element_size()

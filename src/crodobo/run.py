@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from crodobo.burn.ledger import NAME as LEDGER
+from crodobo.burn.ledger import Ledger
+from crodobo.burn.signing import load_signing_key
 from crodobo.checkpoint import NAME as CHECKPOINT
 from crodobo.checkpoint import delete_checkpoint, differences, load_checkpoint, save_checkpoint
 from crodobo.config import MethodSettings, RunSettings
@@ -22,6 +25,7 @@ from crodobo.metrics import ConfusionMatrix, StreamRecord
 from crodobo.outcome import Exhibit, Outcome
 from crodobo.prediction import Prediction
 from crodobo.protocol import one_pass, online
+from crodobo.query import Query
 from crodobo.report import RESULT_FILES, write_results
 from crodobo.warm_start import load_warm_start, warm_learners
 
@@ -57,19 +61,22 @@ def run(
     *,
     resume: bool = False,
     warm_start: Path | None = None,
+    sign_key: Path | None = None,
     reporter: Reporter | None = None,
 ) -> dict[str, Any]:
     """Run a method over a benchmark's stream and write the results to the folder `out`.
 
     With `resume`, go on from the folder's checkpoint where there is one. A run that was killed and resumed ends
     with the same predictions as one that was not. Results that are in the folder already stay until there are new ones.
-    `warm_start` is a file of learners that have been warmed up before.
+    `warm_start` is a file of learners that have been warmed up before. Each query's receipt goes to the ledger of the
+    folder, signed if there is a `sign_key`.
     """
     reporter = reporter or Reporter()
     kind = get_method(settings.method)
     check_runs_online(kind, settings.options)
+    key = load_signing_key(sign_key) if sign_key else None
     benchmark = load_data(settings, reporter)
-    with sole_user(out), StopSignal() as stop:
+    with sole_user(out), Ledger(out / LEDGER, key) as ledger, StopSignal() as stop:
         _refuse_strangers(out)
         identity = identity_of(settings.model_dump(mode="json"))
         stored = load_checkpoint(out, identity) if resume else None
@@ -94,7 +101,7 @@ def run(
             method = make_method(kind, benchmark, learners, options)
             progress = beginning(benchmark, seconds)
 
-        outcome = stream_through(method, benchmark, settings, progress, out, reporter, stop)
+        outcome = stream_through(method, benchmark, settings, progress, out, ledger, reporter, stop)
         try:
             result = write_results(out, outcome, method)
         except OSError as error:
@@ -112,10 +119,15 @@ def stream_through(
     settings: RunSettings,
     progress: dict[str, Any],
     out: Path,
+    ledger: Ledger,
     reporter: Reporter,
     stop: StopSignal,
 ) -> Outcome:
-    """The stream from where the progress is to its end, with checkpoints, and the final model's score."""
+    """The stream from where the progress is to its end, with receipts and checkpoints, and the final model's score.
+
+    A query's receipt is on disk before a checkpoint knows of the query: none that counts is without one. Queries that a
+    crash throws a run back over are met again, and have two.
+    """
     seed, kind, size = settings.order_seed, settings.stream, settings.query_size
     identity = identity_of(settings.model_dump(mode="json"))
     order = benchmark.order(seed, kind)
@@ -145,6 +157,10 @@ def stream_through(
                 way = "the same command with --resume goes on" if saved else "without a checkpoint; start again"
                 raise Interrupted(f"stopped after query {record.queries} of {queries}; {way}")
 
+    def after_burn(query: Query, samples: int) -> None:
+        ledger.burned(samples=samples, wiped=query.wiped)
+
+    ledger.begin(settings.model_dump(mode="json"), after=record.queries)
     if record.queries:
         reporter.note(f"going on after query {record.queries}")
     else:
@@ -152,7 +168,7 @@ def stream_through(
     method.expect(queries)
     reporter.streaming(queries)
     stream = benchmark.stream(size, seed, kind=kind, start=record.queries, queries=settings.queries)
-    online(method, stream, record, after_query)
+    online(method, stream, record, after_query, after_burn)
 
     streamed = order[: queries * size]
     again = streamed  # one-pass meets mixed classes whatever the stream was like: it is the model that is scored

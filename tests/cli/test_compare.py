@@ -55,6 +55,7 @@ def test_a_comparison_leaves_everything_that_people_can_use(comparison: Path) ->
     runs = {f"{method}-seed{seed}" for method in METHODS for seed in (0, 1)}
     assert {path.name for path in (comparison / "runs").iterdir()} == runs
     files = {"result.json", "curve.csv", "predictions.csv", "curve.png", "report.html", "model.safetensors"}
+    files |= {"ledger.jsonl"}
     assert all({path.name for path in (comparison / "runs" / run).iterdir()} == files for run in runs)
     assert (comparison / "streaming.png").read_bytes().startswith(b"\x89PNG")
     page = (comparison / "report.html").read_text()

@@ -12,11 +12,15 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from crodobo import load_model
+from crodobo.audit.ledger import audit_ledger
+from crodobo.burn.ledger import NAME as LEDGER
+from crodobo.burn.ledger import digest_of
 from crodobo.checkpoint import NAME
 from crodobo.cli.main import main
 from crodobo.files import sole_user
@@ -75,6 +79,7 @@ def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
         "curve.png",
         "report.html",
         "model.safetensors",
+        "ledger.jsonl",
     }
     result = json.loads((finished / "result.json").read_text())
     wanted = (
@@ -125,6 +130,62 @@ def test_a_run_killed_again_and_again_ends_with_the_same_predictions(
     assert crodobo(*SHORT, "--out", out, "--resume", "--quiet")[0] == 0
     assert predictions(out) == predictions(finished)
     assert not (out / NAME).exists()
+    report = audit_ledger(out / LEDGER)
+    assert report.sound, report.found
+    assert sum("the process before was killed" in text for text in report.noted) == 3
+    assert set(receipts(out)) == set(range(1, QUERIES + 1)), "a query that was met twice has two"
+
+
+def receipts(folder: Path) -> list[int]:
+    """The queries that have a line in the ledger."""
+    entries = [json.loads(line) for line in (folder / LEDGER).read_text().splitlines()]
+    return [entry["query"] for entry in entries if entry["kind"] == "query"]
+
+
+def test_each_query_has_its_receipt(finished: Path) -> None:
+    assert receipts(finished) == list(range(1, QUERIES + 1))
+    report = audit_ledger(finished / LEDGER)
+    assert (report.sound, len(report.noted)) == (True, 1), "only the last hash"
+    entries = [json.loads(line) for line in (finished / LEDGER).read_text().splitlines()]
+    assert {entry["samples"] for entry in entries if entry["kind"] == "query"} == {SIZE}
+    assert min(entry["wiped"] for entry in entries if entry["kind"] == "query") >= SIZE * 28 * 28
+    assert entries[0]["settings"] == digest_of(json.loads((finished / "result.json").read_text())["settings"])
+
+
+def test_a_receipt_is_there_before_a_checkpoint_knows_of_the_query(
+    tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import crodobo.run as module
+
+    save, seen = module.save_checkpoint, []
+
+    def look(folder: Path, tensors: object, identity: object, progress: dict[str, Any]) -> None:
+        seen.append((len(progress["record"]["rows"]), len(receipts(folder))))
+        save(folder, tensors, identity, progress)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "save_checkpoint", look)
+    assert crodobo(*SHORTEST, "--queries", "2", "--checkpoint-every", "1", "--out", tmp_path, "-q")[0] == 0
+    assert seen == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_a_run_in_the_same_folder_goes_on_with_the_ledger(tmp_path: Path, crodobo: Crodobo) -> None:
+    for tau in ("0.9", "0.8"):
+        assert crodobo(*SHORTEST, "--out", tmp_path, "-q", "--tau", tau)[0] == 0
+    assert receipts(tmp_path) == [1, 1]
+    report = audit_ledger(tmp_path / LEDGER)
+    assert report.sound
+    assert any("the stream begins anew" in text for text in report.noted)
+
+
+def test_a_ledger_is_signed_if_that_is_asked_for(tmp_path: Path, crodobo: Crodobo) -> None:
+    key = tmp_path / "key"
+    assert crodobo("audit", "keygen", key)[0] == 0
+    assert crodobo(*SHORTEST, "--out", tmp_path / "run", "-q", "--sign-key", key)[0] == 0
+    assert crodobo("audit", "ledger", tmp_path / "run" / LEDGER, "--public-key", f"{key}.pub")[0] == 0
+    status, _, errors = crodobo(*SHORTEST, "--out", tmp_path / "run", "-q", "--sign-key", tmp_path / "nowhere")
+    assert (status, "cannot be read" in errors) == (2, True)
+    status, _, errors = crodobo(*SHORTEST, "--out", tmp_path / "run", "-q")
+    assert (status, "is signed; give its --sign-key" in errors) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

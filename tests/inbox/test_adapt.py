@@ -24,9 +24,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from crodobo.audit.ledger import audit_ledger
+from crodobo.burn.ledger import NAME as LEDGER
+from crodobo.burn.ledger import Ledger, digest_of
+from crodobo.burn.signing import load_public_key, make_key_pair
 from crodobo.checkpoint import NAME
 from crodobo.config import AdaptSettings, DataSettings
-from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
+from crodobo.errors import BadCheckpoint, BadData, BadSettings, CrodoboError, Interrupted
 from crodobo.inbox import adapt
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.predictions import PredictionFile
@@ -47,6 +51,13 @@ def left(inbox: Path) -> list[str]:
 def put_away(inbox: Path) -> list[str]:
     """Files in the quarantine, without the reasons."""
     return sorted(path.name for path in (inbox / "quarantine").iterdir() if not path.name.endswith(".reason.txt"))
+
+
+def receipts(ledger: Path) -> list[dict[str, Any]]:
+    """The lines of a ledger that are of queries; a torn line at the end is none."""
+    lines = ledger.read_bytes().splitlines(keepends=True) if ledger.exists() else []
+    entries = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    return [entry for entry in entries if entry["kind"] == "query"]
 
 
 class Notes(Watching):
@@ -126,7 +137,7 @@ def test_every_image_is_predicted_once_and_deleted(
     assert set(summary["classes"]) <= {"upper left", "upper right", "lower left", "lower right"}
     assert summary["seconds_per_query"] > 0
     assert summary["files_per_second"] > 0
-    assert {path.name for path in settings.state.iterdir()} == {NAME, "model.safetensors", "summary.json"}
+    assert {path.name for path in settings.state.iterdir()} == {NAME, LEDGER, "model.safetensors", "summary.json"}
 
 
 def test_learners_go_on_and_queries_are_counted_on(make: Make, put: Put, picture: Picture, rows_of: Rows) -> None:
@@ -568,12 +579,96 @@ def test_nothing_of_an_image_is_left_on_disk(
     traces = [file.getvalue()[-64:], secret[5].tobytes()]
     traces += [(secret[5, :6] / np.float32(scale)).astype(np.float32).tobytes() for scale in (1, 255)]
     looked_at = [path for folder in (tmp_path, cache) for path in folder.rglob("*") if path.is_file()]
-    assert {"predictions.csv", NAME, "model.safetensors", "summary.json"} <= {path.name for path in looked_at}
+    assert {"predictions.csv", NAME, LEDGER, "model.safetensors", "summary.json"} <= {path.name for path in looked_at}
     for path in looked_at:
         content = path.read_bytes()
         assert not any(trace in content for trace in traces), path
     put("x.bmp", file.getvalue())
     assert all(trace in (inbox / "x.bmp").read_bytes() for trace in traces[:2]), "or there was nothing to find"
+
+
+# --- receipts ---
+
+
+def test_each_query_has_its_receipt(make: Make, put: Put, picture: Picture, inbox: Path) -> None:
+    for number in range(20):
+        put(f"{number}.png", picture(number), age=1000 - number)
+    settings = make(method="crodobo")
+    summary = adapt(settings)
+    found = receipts(settings.state / LEDGER)
+    assert [(entry["query"], entry["samples"]) for entry in found] == [(1, 8), (2, 8), (3, 4)]
+    assert all(entry["wiped"] > 5 * entry["samples"] * 16 * 16 for entry in found), "the bytes, and floats of them"
+    assert {entry["settings"] for entry in found} == {digest_of(summary["settings"])}
+    content = (settings.state / LEDGER).read_text()
+    assert not any(word in content for word in (".png", "inbox", "upper", str(inbox)))
+    assert audit_ledger(settings.state / LEDGER).sound
+
+
+def test_the_ledger_goes_on_with_the_predictions(
+    make: Make, put: Put, picture: Picture, tmp_path: Path, rows_of: Rows
+) -> None:
+    make_key_pair(tmp_path / "key")
+    for number, fresh in enumerate((False, False, True)):
+        put("a.png", picture(number), age=1000 - number)
+        adapt(make(), fresh=fresh, sign_key=tmp_path / "key")
+    assert [entry["query"] for entry in receipts(make().state / LEDGER)] == [1, 2, 3]
+    report = audit_ledger(make().state / LEDGER, public_key=load_public_key(tmp_path / "key.pub"))
+    assert report.sound
+    put("a.png", picture(9))
+    with pytest.raises(CrodoboError, match="is signed; give its --sign-key"):
+        adapt(make())
+    assert len(rows_of(make().predictions)) == 3
+
+
+def test_the_receipt_comes_after_the_predictions_and_the_deletion(
+    make: Make, put: Put, picture: Picture, inbox: Path, rows_of: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make()
+    seen: list[tuple[int, list[str]]] = []
+
+    def look(*_: Any, **__: Any) -> None:
+        seen.append((len(rows_of(settings.predictions)), left(inbox)))
+
+    monkeypatch.setattr("crodobo.burn.ledger.Ledger.burned", look)
+    put("a.png", picture(1))
+    adapt(settings)
+    assert seen == [(1, [])]
+
+
+def test_a_ledger_that_cannot_be_written_to_stops_the_stream_and_the_gap_is_explained(
+    make: Make, put: Put, picture: Picture, rows_of: Rows
+) -> None:
+    for number in range(20):
+        put(f"{number}.png", picture(number), age=1000 - number)
+    settings, burned = make(), Ledger.burned
+
+    def full(self: Ledger, **values: Any) -> None:
+        if self.queries == 1:
+            raise CrodoboError("no room")
+        burned(self, **values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "burned", full)
+        with pytest.raises(CrodoboError, match="no room"):
+            adapt(settings)
+    assert len(rows_of(settings.predictions)) == 16, "and no query after that one"
+    adapt(settings)
+    assert [entry["query"] for entry in receipts(settings.state / LEDGER)] == [1, 3]
+    report = audit_ledger(settings.state / LEDGER)
+    assert report.sound
+    assert any("query 2 has predictions and no receipt" in text for text in report.noted)
+
+
+def test_a_damaged_ledger_is_refused_before_a_file_is_taken(
+    make: Make, put: Put, picture: Picture, inbox: Path
+) -> None:
+    adapt(make())
+    ledger = make().state / LEDGER
+    ledger.write_bytes(ledger.read_bytes().replace(b"header", b"footer"))
+    put("a.png", picture(1))
+    with pytest.raises(BadData, match="is damaged"):
+        adapt(make())
+    assert left(inbox) == ["a.png"]
 
 
 # --- killed at any moment ---
@@ -591,6 +686,9 @@ POINTS = [
     ("after the move", 2),
     ("after the checkpoint", 1),
     ("after the append, before the delete", 2),
+    ("before the receipt", 2),
+    ("in the middle of the receipt", 1),
+    ("after the receipt", 1),
 ]
 
 
@@ -633,6 +731,14 @@ def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
         whole = predictions.read_text().rpartition("\n")[0]
         return [row[0] for row in csv.reader(whole.splitlines()[1:])]
 
+    def queries() -> Counter[int]:
+        """How many rows each query has."""
+        whole = predictions.read_text().rpartition("\n")[0] if predictions.exists() else ""
+        return Counter(int(row[3]) for row in csv.reader(whole.splitlines()[1:]))
+
+    kills: Counter[str] = Counter()
+    ledger = Path(f"{predictions}.state") / LEDGER
+
     def check() -> None:
         rows, there, away = predicted(), set(left(inbox)), set(put_away(inbox))
         assert len(rows) == len(set(rows)), "predicted twice"
@@ -640,8 +746,11 @@ def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
         assert away | there >= corrupt, "lost"
         assert not (set(rows) & corrupt)
         assert not (away & good)
+        numbers = [entry["query"] for entry in receipts(ledger)]
+        assert numbers == sorted(set(numbers)), "one receipt for a query"
+        assert {entry["query"]: entry["samples"] for entry in receipts(ledger)}.items() <= queries().items()
+        assert len(queries()) - len(numbers) <= sum(kills.values()), "a kill costs one receipt at most"
 
-    kills: Counter[str] = Counter()
     at_events = [("stream", chance.randint(100, 1500)) for _ in range(10)]
     at_events += [("start", chance.randint(1, 1000)) for _ in range(4)]
     chance.shuffle(at_events)
@@ -668,6 +777,12 @@ def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
     assert left(inbox) == []
     assert put_away(inbox) == sorted(corrupt)
     assert len(list((inbox / "quarantine").iterdir())) == 2 * CORRUPT, "each with its reason, and nothing else"
+    report = audit_ledger(ledger)
+    assert report.sound, report.found
+    without = queries().keys() - {entry["query"] for entry in receipts(ledger)}
+    assert len(without) >= 3, "or there was nothing to explain"
+    for number in without:
+        assert any(f"query {number} has predictions and no receipt" in text for text in report.noted)
 
 
 def test_a_source_that_a_link_leads_into_the_inbox_is_refused(

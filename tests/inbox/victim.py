@@ -35,6 +35,22 @@ def at_call(number: int, function: Callable[..., Any], *, before: bool = False) 
     return last
 
 
+def torn(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which dies when it has written two thirds of what it should."""
+    real = os.write
+
+    def write(descriptor: int, content: Any) -> int:
+        real(descriptor, content[: len(content) * 2 // 3])
+        die()
+        return 0
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        os.write = write
+        return function(*arguments, **named)
+
+    return call
+
+
 def count_events(number: int) -> None:
     events = 0
 
@@ -49,6 +65,7 @@ def count_events(number: int) -> None:
 
 def arm(module: ModuleType, begun: list[Callable[[], None]], point: str, number: int) -> None:
     """Die at that point, the n-th time that it is reached."""
+    from crodobo.burn.ledger import Ledger
     from crodobo.inbox.arrivals import Inbox
     from crodobo.inbox.predictions import PredictionFile
 
@@ -61,18 +78,13 @@ def arm(module: ModuleType, begun: list[Callable[[], None]], point: str, number:
     elif point == "after the append, before the delete":
         PredictionFile.append = at_call(number, PredictionFile.append)
     elif point == "in the middle of the rows":
-        write, real = PredictionFile._write, os.write
-
-        def torn(descriptor: int, content: Any) -> int:
-            real(descriptor, content[: len(content) * 2 // 3])
-            die()
-            return 0
-
-        def write_torn(self: PredictionFile, content: bytes) -> None:
-            os.write = torn
-            write(self, content)
-
-        PredictionFile._write = write_torn
+        PredictionFile._write = torn(PredictionFile._write)
+    elif point == "before the receipt":
+        Ledger.burned = at_call(number, Ledger.burned, before=True)
+    elif point == "in the middle of the receipt":
+        Ledger.burned = torn(Ledger.burned)
+    elif point == "after the receipt":
+        Ledger.burned = at_call(number, Ledger.burned)
     elif point == "in the middle of the deletes":
         Inbox.delete = at_call(number, Inbox.delete)
     elif point == "before a torn row is cut off":

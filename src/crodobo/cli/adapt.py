@@ -75,6 +75,7 @@ def adapt(
     ] = None,
     cache_size: o.CacheSize = None,
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
+    sign_key: o.SignKey = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Adapt to private images without labels: predict each, append it to a CSV, then DELETE the image.
@@ -127,7 +128,7 @@ def adapt(
     with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
-        summary = adapt_to(settings, fresh=fresh, reporter=reporter)
+        summary = adapt_to(settings, fresh=fresh, sign_key=sign_key, reporter=reporter)
     if quiet:
         print(predictions)
     else:

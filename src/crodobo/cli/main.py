@@ -10,6 +10,7 @@ import typer
 
 from crodobo import __version__
 from crodobo.cli.adapt import adapt
+from crodobo.cli.audit import audit
 from crodobo.cli.bench import bench
 from crodobo.cli.compare import compare
 from crodobo.cli.data import data
@@ -32,6 +33,7 @@ app.command()(study)
 app.command()(methods)
 app.add_typer(data, name="data")
 app.command()(bench)
+app.add_typer(audit, name="audit")
 
 
 def show_version(wanted: bool) -> None:

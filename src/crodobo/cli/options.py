@@ -103,6 +103,10 @@ BackboneLrScale = Annotated[
     float | None, typer.Option(help="Times that for the backbone.  [default: 0.01 pretrained, 1 random]")
 ]
 WeightDecay = Annotated[float | None, typer.Option(help="Pull of all weights towards zero.  [default: 0.0005]")]
+SignKey = Annotated[
+    Path | None,
+    typer.Option("--sign-key", metavar="FILE", help="Sign the ledger with this Ed25519 key (PEM or 32 raw bytes)."),
+]
 Seeds = Annotated[str, typer.Option(help="Seeds, with commas between them.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes at a time.  [default: the cores]")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of keeping finished runs.")]

@@ -65,6 +65,7 @@ def run(
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Result folder.  [default: runs/, named after the settings]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
+    sign_key: o.SignKey = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Adapt to a labelled target query by query, predict, erase; write numbers, curve, report and model.
@@ -92,7 +93,7 @@ def run(
     with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
-        result = run_benchmark(settings, results, resume=resume, reporter=reporter)
+        result = run_benchmark(settings, results, resume=resume, sign_key=sign_key, reporter=reporter)
     if quiet:
         print(results)
     else:

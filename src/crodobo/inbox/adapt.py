@@ -19,6 +19,9 @@ from typing import Any
 from torch import Tensor
 
 from crodobo.augment import Augment
+from crodobo.burn.ledger import NAME as LEDGER
+from crodobo.burn.ledger import Ledger
+from crodobo.burn.signing import load_signing_key
 from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
 from crodobo.config import AdaptSettings, DataSettings, Views
 from crodobo.data.assemble import DEFAULT_SIZE, Watcher, augment_of, classes_of, make_source, read_source
@@ -43,17 +46,26 @@ from crodobo.run import Reporter, check_runs_online
 from crodobo.source import Source
 
 
-def adapt(settings: AdaptSettings, *, fresh: bool = False, reporter: Watching | None = None) -> dict[str, Any]:
+def adapt(
+    settings: AdaptSettings, *, fresh: bool = False, sign_key: Path | None = None, reporter: Watching | None = None
+) -> dict[str, Any]:
     """Adapt to the images of an inbox, predict them, delete them; a summary in numbers.
 
-    What is learned goes on from the checkpoint beside the predictions, unless `fresh` starts the learners anew.
+    What is learned goes on from the checkpoint beside the predictions, unless `fresh` starts the learners anew. Each
+    query's receipt goes to the ledger there, signed if there is a `sign_key`.
     """
     reporter = reporter or Watching()
     kind = get_method(settings.method)
     check_runs_online(kind, settings.options)
     check_places(settings)
+    key = load_signing_key(sign_key) if sign_key else None
     inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
-    with sole_user(settings.state, "--predictions"), inbox.to_oneself(), StopSignal() as stop:
+    with (
+        sole_user(settings.state, "--predictions"),
+        inbox.to_oneself(),
+        Ledger(settings.state / LEDGER, key) as ledger,
+        StopSignal() as stop,
+    ):
         preset = get_preset(settings.preset) if settings.preset else None
         size = settings.image_size or (preset.run.get("image_size") if preset else None) or DEFAULT_SIZE
         listing = read_source(settings.data, preset)
@@ -72,7 +84,8 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, reporter: Watching | 
             identity = settings.identity | {"stamp": stamp_of(listing, names)}
             method, queries_before = make_ready(settings, source, augment, identity, fresh, reporter, stop)
             stream = Stream(settings, inbox, source.shape, done, stop, tally, reporter)
-            work_off(settings, method, stream, predictions, identity, queries_before, tally, reporter, stop)
+            ledger.begin(settings.model_dump(mode="json"), after=predictions.queries)
+            work_off(settings, method, stream, predictions, ledger, identity, queries_before, tally, reporter, stop)
             summary = summarise(settings, tally, queries_before)
             with writing_to(settings.state):
                 save_model(settings.state / "model.safetensors", method)
@@ -226,13 +239,18 @@ def work_off(
     method: Method,
     stream: Stream,
     predictions: PredictionFile,
+    ledger: Ledger,
     identity: dict[str, Any],
     queries_before: int,
     tally: Tally,
     reporter: Watching,
     stop: StopSignal,
 ) -> None:
-    """Each query: adapt, predict, put the predictions on disk, delete the files."""
+    """Each query: adapt, predict, put the predictions on disk, delete the files, write the receipt.
+
+    The receipt comes last, so that it stands for all of that. A kill can leave a query without one, never one without
+    its query.
+    """
     names = method.source.classes
 
     def checkpoint() -> None:
@@ -260,6 +278,7 @@ def work_off(
                 rows.append((arrival, values))
             predictions.append(rows)
             stream.finished(arrivals)
+            ledger.burned(samples=len(arrivals), wiped=query.wiped)
             tally.add(prediction, labels, time.perf_counter() - started)
             reporter.tally(tally)
             if tally.queries % settings.checkpoint_every == 0:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crodobo.errors import BadData, CrodoboError
+from crodobo.files import append_durably, sync_folder
 from crodobo.inbox.arrivals import Arrival
 
 COLUMNS = ("file", "label", "confidence", "query", "time", "bytes", "modified")
@@ -46,9 +47,7 @@ class PredictionFile:
             if os.fstat(self._descriptor).st_size == 0:
                 self._write(_as_csv([self.columns]))
                 with contextlib.suppress(OSError):
-                    folder = os.open(path.parent, os.O_RDONLY)
-                    os.fsync(folder)
-                    os.close(folder)
+                    sync_folder(path.parent)
         except OSError as error:
             self.close()
             raise BadData(f"predictions cannot be written to {path} ({error.strerror}); name another file") from None
@@ -97,15 +96,7 @@ class PredictionFile:
             pass  # a disk without locks
 
     def _write(self, content: bytes) -> None:
-        before = os.fstat(self._descriptor).st_size
-        try:
-            left = memoryview(content)
-            while left:
-                left = left[os.write(self._descriptor, left) :]
-            os.fsync(self._descriptor)
-        except BaseException:
-            os.ftruncate(self._descriptor, before)
-            raise
+        append_durably(self._descriptor, content)
 
     def _repair(self) -> None:
         """See that the file is one of ours, and cut off what a crash has left of a row; any other damage is refused."""

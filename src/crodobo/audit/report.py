@@ -1,0 +1,18 @@
+"""What an audit came to."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Report:
+    """What was checked, what was found, what explains itself, and what such an audit cannot see; all in sentences."""
+
+    checked: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    noted: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing was found."""
+        return not self.found

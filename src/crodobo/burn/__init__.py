@@ -1,0 +1,1 @@
+"""Burning: what is left of a query is a receipt."""

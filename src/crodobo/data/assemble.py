@@ -5,17 +5,19 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import torch
 
 from crodobo.augment import Augment
-from crodobo.config import Classes, DataSettings, Fit, Views
+from crodobo.config import Classes, DataSettings, Fit, Renaming, Views
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.classes import common_names, rename
 from crodobo.data.images import DecodedOnRead
-from crodobo.data.listing import Listing, read_listing
+from crodobo.data.listing import Columns, Listing, read_listing
 from crodobo.data.pictures import Pictures, Shape
-from crodobo.data.presets import Preset
+from crodobo.data.presets import Domain, Preset
 from crodobo.data.store import stored
 from crodobo.engine import available_cores
 from crodobo.errors import BadImage, BadSettings
@@ -34,24 +36,26 @@ class Watcher:
 
 def read_source(data: DataSettings, preset: Preset | None) -> Listing:
     """The labelled public images, under common class names."""
-    if preset:
-        listing = preset.source.read(data.folder, data.source, data.source_columns)
-    elif data.source:
-        listing = read_listing(data.source, data.source_columns)
-    else:
-        raise BadSettings("there is no source; name it with --source PATH")
-    return rename(listing, classes_of(data, preset).source, "source", strict=data.classes is not None)
+    return _read("source", data, preset)
 
 
 def read_target(data: DataSettings, preset: Preset | None) -> Listing:
     """The target's images with the labels that they are scored by, under common class names."""
+    return _read("target", data, preset)
+
+
+def _read(side: Literal["source", "target"], data: DataSettings, preset: Preset | None) -> Listing:
+    path: Path | None = getattr(data, side)
+    columns: Columns | None = getattr(data, f"{side}_columns")
     if preset:
-        listing = preset.target.read(data.folder, data.target, data.target_columns)
-    elif data.target:
-        listing = read_listing(data.target, data.target_columns)
+        domain: Domain = getattr(preset, side)
+        listing = domain.read(data.folder, path, columns)
+    elif path:
+        listing = read_listing(path, columns)
     else:
-        raise BadSettings("there is no target; name it with --target PATH")
-    return rename(listing, classes_of(data, preset).target, "target", strict=data.classes is not None)
+        raise BadSettings(f"there is no {side}; name it with --{side} PATH")
+    renaming: Renaming = getattr(classes_of(data, preset), side)
+    return rename(listing, renaming, side, strict=data.classes is not None)
 
 
 def classes_of(data: DataSettings, preset: Preset | None) -> Classes:
@@ -82,7 +86,7 @@ def assemble(
     name: str, data: DataSettings, preset: Preset | None, size: int | None, cache_size: float, watcher: Watcher
 ) -> Benchmark:
     """The benchmark: source from the cache, target decoded as it is read."""
-    size = size or (preset.run.get("image_size") if preset else None) or DEFAULT_SIZE
+    size = size_of(size, preset)
     source, target = read_source(data, preset), read_target(data, preset)
     names = common_names(source.counts, target.counts, classes_of(data, preset).names)
     if absent := [each for each in names if each not in target.counts]:
@@ -97,7 +101,7 @@ def assemble(
         source=make_source(source, names, data, size, cache_size, watcher),
         images=DecodedOnRead(target.pictures, shape, data.fit),
         labels=torch.tensor([names.index(label) for label in target.labels]),
-        augment=augment_of(data.views or (preset.views if preset else Views()), size),
+        augment=augment_of(data, preset, size),
         metric=preset.metric if preset else "accuracy",
         public=preset is not None and data.target is None,  # a folder of one's own is not shown
         stamp=hashlib.sha256(stamp.encode()).hexdigest()[:16],
@@ -109,8 +113,14 @@ def shape_of(data: DataSettings, size: int) -> Shape:
     return (1 if data.grey else 3, size, size)
 
 
-def augment_of(views: Views, size: int) -> Augment:
-    """Views of images of that size."""
+def size_of(given: int | None, preset: Preset | None) -> int:
+    """Pixels a side: as given, the preset's, or the usual."""
+    return given or (preset.run.get("image_size") if preset else None) or DEFAULT_SIZE
+
+
+def augment_of(data: DataSettings, preset: Preset | None, size: int) -> Augment:
+    """Views of images of that size: as the settings say, the preset, or as suits photographs."""
+    views = data.views or (preset.views if preset else Views())
     margin = round(size / 14) if views.margin is None else views.margin
     return Augment(margin, views.resize, views.flip, views.operations, views.strength)
 

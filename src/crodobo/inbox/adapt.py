@@ -23,12 +23,12 @@ from crodobo.burn.ledger import NAME as LEDGER
 from crodobo.burn.ledger import Ledger
 from crodobo.burn.signing import load_signing_key
 from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
-from crodobo.config import AdaptSettings, DataSettings, Views
-from crodobo.data.assemble import DEFAULT_SIZE, Watcher, augment_of, classes_of, make_source, read_source
+from crodobo.config import AdaptSettings
+from crodobo.data.assemble import Watcher, augment_of, classes_of, make_source, read_source, size_of
 from crodobo.data.classes import common_names
 from crodobo.data.listing import Listing
 from crodobo.data.pictures import Files
-from crodobo.data.presets import Preset, get_preset
+from crodobo.data.presets import get_preset
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
 from crodobo.files import sole_user, write_atomically
@@ -67,7 +67,7 @@ def adapt(
         StopSignal() as stop,
     ):
         preset = get_preset(settings.preset) if settings.preset else None
-        size = settings.image_size or (preset.run.get("image_size") if preset else None) or DEFAULT_SIZE
+        size = size_of(settings.image_size, preset)
         listing = read_source(settings.data, preset)
         check_source(settings, listing)
         names = common_names(listing.counts, {}, classes_of(settings.data, preset).names)
@@ -80,7 +80,7 @@ def adapt(
                 reporter.note(f"deleted {tally.deleted_late} files that had their predictions before the last stop")
             watcher = Watcher(note=reporter.note, progress=reading(reporter, stop))
             source = make_source(listing, names, settings.data, size, settings.cache_size, watcher)
-            augment = augment_for(settings.data, preset, size)
+            augment = augment_of(settings.data, preset, size)
             identity = settings.identity | {"stamp": stamp_of(listing, names)}
             method, queries_before = make_ready(settings, source, augment, identity, fresh, reporter, stop)
             stream = Stream(settings, inbox, source.shape, done, stop, tally, reporter)
@@ -169,11 +169,6 @@ def reading(reporter: Reporter, stop: StopSignal) -> Callable[[int, int], None]:
         reporter.reading(done, total)
 
     return progress
-
-
-def augment_for(data: DataSettings, preset: Preset | None, size: int) -> Augment:
-    """Views of the images."""
-    return augment_of(data.views or (preset.views if preset else Views()), size)
 
 
 def stamp_of(listing: Listing, names: list[str]) -> str:

@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 import crodobo
 from crodobo.cli.run import run
 from crodobo.config import MethodSettings
-from crodobo.data.presets import family_of, get_preset, preset_names
+from crodobo.data.presets import all_presets
 from crodobo.methods import REGISTRY, Method
 
 ROOT = Path(__file__).parents[1]
@@ -59,9 +59,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def presets() -> str:
     """A section for each preset."""
     sections = []
-    for name in preset_names():
-        domains = family_of(name)
-        preset = get_preset(name.replace("FROM-TO", "-".join(list(domains)[:2]))) if domains else get_preset(name)
+    for name, preset in all_presets():
         facts = [f"**From.** {preset.address}", f"**Licence.** {preset.licence}"]
         if preset.notes:
             facts.append(" ".join(preset.notes.split()))

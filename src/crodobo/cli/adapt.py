@@ -88,7 +88,7 @@ def adapt(
 
     from crodobo.cli.progress import make_reporter, print_adapted
     from crodobo.config import AdaptSettings
-    from crodobo.data.presets import is_preset
+    from crodobo.data.presets import get_preset
     from crodobo.inbox import adapt as adapt_to
     from crodobo.methods import get_method
 
@@ -96,9 +96,9 @@ def adapt(
         raise BadSettings(
             "there is no source; name labelled public images with --source PATH, or a preset with --preset NAME"
         )
+    if benchmark:
+        get_preset(benchmark)  # or the sentence that there is none
     chosen = o.choose(arguments, sides=("source",))
-    if benchmark and not is_preset(benchmark):
-        raise BadSettings(f"there is no preset {benchmark!r}; `crodobo data` lists them")
     inbox, predictions = inbox.expanduser().absolute(), predictions.expanduser().absolute()
     if classes and classes.resolve().is_relative_to(inbox.resolve()):
         raise BadSettings(f"the classes' file cannot be in the inbox: {classes}; move it to another place")

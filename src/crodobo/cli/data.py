@@ -24,13 +24,11 @@ def list_all(context: typer.Context) -> None:
         return
     from rich.console import Console
 
-    from crodobo.data.presets import family_of, get_preset, preset_names
+    from crodobo.data.presets import all_presets
 
     console = Console()
     _print(console, "glyphs", "printed digits → handwritten digits, 10 classes; built in, nothing to fetch", {})
-    for name in preset_names():
-        domains = family_of(name)
-        preset = get_preset(name.replace("FROM-TO", "-".join(list(domains)[:2]))) if domains else get_preset(name)
+    for name, preset in all_presets():
         facts = {"from": preset.address, "licence": preset.licence}
         if preset.notes:
             facts["note"] = " ".join(preset.notes.split())

@@ -16,7 +16,7 @@ from crodobo.data.benchmark import Benchmark
 from crodobo.data.classes import common_names, rename
 from crodobo.data.images import DecodedOnRead
 from crodobo.data.listing import Columns, Listing, read_listing
-from crodobo.data.pictures import Pictures, Shape
+from crodobo.data.pictures import Shape
 from crodobo.data.presets import Domain, Preset
 from crodobo.data.store import stored
 from crodobo.engine import available_cores
@@ -139,20 +139,24 @@ def sampled(listing: Listing, limit: int) -> Listing:
 
 def sound(listing: Listing, shape: Shape, fit: Fit, watcher: Watcher) -> Listing:
     """The listing without pictures that cannot be decoded."""
-    with ThreadPoolExecutor(available_cores()) as pool:
-        numbers = range(len(listing.labels))
-        readable = pool.map(lambda number: _can_be_read(listing.pictures, number, shape, fit), numbers)
-        good = [number for number, can in zip(numbers, readable, strict=True) if can]
-    if left_out := len(listing.labels) - len(good):
+    bad = broken(listing, shape, fit)
+    if bad:
         watcher.note(
-            f"{left_out} of {len(listing.labels)} images of {listing.where} cannot be decoded and are left out"
+            f"{len(bad)} of {len(listing.labels)} images of {listing.where} cannot be decoded and are left out"
         )
-    return listing.chosen(good)
+    return listing.chosen([number for number in range(len(listing.labels)) if number not in bad])
 
 
-def _can_be_read(pictures: Pictures, number: int, shape: Shape, fit: Fit) -> bool:
-    try:
-        pictures.read(number, shape, fit)
-    except BadImage:
-        return False
-    return True
+def broken(listing: Listing, shape: Shape, fit: Fit) -> dict[int, str]:
+    """The pictures that cannot be decoded, by number, and why."""
+
+    def problem(number: int) -> str | None:
+        try:
+            listing.pictures.read(number, shape, fit)
+        except BadImage as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(available_cores()) as pool:
+        problems = enumerate(pool.map(problem, range(len(listing.labels))))
+        return {number: sentence for number, sentence in problems if sentence}

@@ -1,16 +1,13 @@
 """Looking a data set over before anything is run on it: counts against the known ones, files that are not there."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from crodobo.config import DataSettings
-from crodobo.data.assemble import classes_of, read_source, read_target
+from crodobo.data.assemble import broken, classes_of, read_source, read_target
 from crodobo.data.classes import natural
 from crodobo.data.listing import Listing
 from crodobo.data.presets import Domain, Preset
-from crodobo.engine import available_cores
-from crodobo.errors import BadImage, CrodoboError
+from crodobo.errors import CrodoboError
 
 DECODED = (3, 32, 32)  # the size at which images are tried
 
@@ -26,13 +23,7 @@ class Finding:
     problems: list[str] = field(default_factory=list)
 
 
-def check(
-    preset: Preset,
-    data: DataSettings,
-    *,
-    decode: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Finding]:
+def check(preset: Preset, data: DataSettings, *, decode: bool = False) -> list[Finding]:
     """Look both domains over; a finding without problems is as it should be."""
     findings = []
     for side, read, domain in (("source", read_source, preset.source), ("target", read_target, preset.target)):
@@ -43,7 +34,7 @@ def check(
             continue
         problems = [*_wrong_counts(listing, domain, preset, data), *_missing(listing)]
         if decode and not problems:
-            problems = _broken(listing, progress)
+            problems = list(broken(listing, DECODED, "squash").values())
         findings.append(Finding(side, listing.counts, domain.counts, domain.total, problems))
     return findings
 
@@ -73,20 +64,3 @@ def _missing(listing: Listing) -> list[str]:
     more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
     are = "image is" if len(missing) == 1 else "images are"
     return [f"{len(missing):,} {are} listed but not there: {', '.join(missing[:3])}{more}"] if missing else []
-
-
-def _broken(listing: Listing, progress: Callable[[int, int], None]) -> list[str]:
-    def problem(number: int) -> str | None:
-        try:
-            listing.pictures.read(number, DECODED, "squash")
-        except BadImage as error:
-            return str(error)
-        return None
-
-    found = []
-    with ThreadPoolExecutor(available_cores()) as pool:
-        for done, sentence in enumerate(pool.map(problem, range(len(listing.labels))), start=1):
-            if sentence:
-                found.append(sentence)
-            progress(done, len(listing.labels))
-    return found

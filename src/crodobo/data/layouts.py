@@ -7,16 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crodobo.data.listing import Columns, Listing, read_listing
+from crodobo.data.listing import Listing, read_listing
 from crodobo.data.pictures import Files
 from crodobo.errors import BadData
 
 Reader = Callable[..., Listing]
-
-
-def any_form(path: Path, columns: Columns | None = None) -> Listing:
-    """Whatever a path of one's own data may be."""
-    return read_listing(path, columns)
 
 
 def camelyon17(root: Path, centers: Sequence[str], split: str | None = None) -> Listing:
@@ -76,7 +71,7 @@ def covid_da(root: Path, lists: Sequence[str], keys: Sequence[Sequence[str]], fo
 
 
 READERS: dict[str, Reader] = {
-    "any": any_form,
+    "any": read_listing,
     "camelyon17": camelyon17,
     "deepfashion": deepfashion,
     "covid-da": covid_da,

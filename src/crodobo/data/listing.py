@@ -89,8 +89,8 @@ def images_under(folder: Path) -> Iterator[Path]:
             yield file
 
 
-def read_list(path: Path, root: Path | None = None) -> Listing:
-    """A text file with a line `path label` for each image; paths are relative to it, or to `root`.
+def read_list(path: Path) -> Listing:
+    """A text file with a line `path label` for each image; paths are relative to it.
 
     Between the two is a tab, or else the last space.
     """
@@ -103,7 +103,7 @@ def read_list(path: Path, root: Path | None = None) -> Listing:
             raise BadData(f"line {number} of {path} is no `path label`: {line.strip()[:60]!r}")
         names.append(parts[0].strip())
         labels.append(parts[1].strip())
-    return Listing(Files(root or path.parent, names), labels, str(path))
+    return Listing(Files(path.parent, names), labels, str(path))
 
 
 def read_csv(path: Path, columns: Columns | None = None) -> Listing:

@@ -2,6 +2,7 @@
 
 import difflib
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -139,10 +140,11 @@ def get_preset(name: str) -> Preset:
     )
 
 
-def family_of(name: str) -> dict[str, Any] | None:
-    """The domains of a family of presets, or None for a preset that stands alone."""
-    domains: dict[str, Any] | None = _tables().get(name.partition("/")[0], {}).get("domains")
-    return domains
+def all_presets() -> Iterator[tuple[str, Preset]]:
+    """Each preset with its name; of a family, any pair stands for all."""
+    for name in preset_names():
+        domains = list(_tables().get(name.partition("/")[0], {}).get("domains", ()))
+        yield name, get_preset(name.replace("FROM-TO", "-".join(domains[:2])))
 
 
 @cache

@@ -30,7 +30,7 @@ bench: $(READY)  ## speed and memory
 docs: $(READY)  ## the documentation, into site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt hatch_build.py src/crodobo/burn/zero_on_free.c
 	$(PYTHON) -c 'import sys; sys.exit("crodobo needs Python 3.11 or newer; name one with make PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"

@@ -163,7 +163,7 @@ def facts(name: str, method: type[Method]) -> str:
     if not getattr(method, "learns", True):
         parts["Weights"] = "not changed by queries"
     if "online" in protocols(method):
-        parts["Run"] = f"`crodobo run --method {name}{' --no-burn' if method.keeps_target else ''}`"
+        parts["Run"] = f"`crodobo run --method {name}{' --burn off' if method.keeps_target else ''}`"
     if method.__name__ in crodobo.__all__:
         parts["Class"] = f"`crodobo.{method.__name__}`"
     return "\n".join(f"<span>**{title}** {text}</span>" for title, text in parts.items())

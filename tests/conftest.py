@@ -53,7 +53,9 @@ def crodobo() -> Crodobo:
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         out, errors = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["crodobo", *map(str, arguments)])
+            # Strict burning, adapt's default, would start this very process again.
+            level = ("--burn", "standard") if arguments[0] == "adapt" and "--burn" not in arguments else ()
+            patch.setattr(sys, "argv", ["crodobo", *map(str, arguments), *level])
             patch.setenv("COLUMNS", "100")
             with (
                 contextlib.redirect_stdout(out),

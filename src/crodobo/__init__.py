@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crodobo.augment import Augment as Augment
+    from crodobo.burn.arena import Arena as Arena
     from crodobo.data import Benchmark as Benchmark
     from crodobo.data import load_benchmark as load_benchmark
     from crodobo.data import load_source as load_source
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from crodobo.model import Model as Model
     from crodobo.model import load_model as load_model
     from crodobo.prediction import Prediction as Prediction
+    from crodobo.proof import prove as prove
     from crodobo.protocol import offline as offline
     from crodobo.protocol import one_pass as one_pass
     from crodobo.protocol import online as online
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives. They are imported on first use: torch takes seconds, `crodobo --help` should not.
 _HOMES = {
+    "Arena": "crodobo.burn.arena",
     "Augment": "crodobo.augment",
     "Benchmark": "crodobo.data",
     "CroDoBo": "crodobo.methods",
@@ -54,6 +57,7 @@ _HOMES = {
     "offline": "crodobo.protocol",
     "one_pass": "crodobo.protocol",
     "online": "crodobo.protocol",
+    "prove": "crodobo.proof",
     "stream": "crodobo.data",
 }
 __all__ = list(_HOMES)

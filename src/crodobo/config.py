@@ -9,6 +9,7 @@ from crodobo.errors import BadSettings
 from crodobo.normalisation import Norm
 
 Order = Literal["adapt-then-predict", "predict-then-adapt"]
+Burn = Literal["strict", "standard", "off"]
 Fit = Literal["squash", "crop", "pad"]
 Renaming = dict[str, str | Literal[False]]
 Positive = Annotated[int, Field(ge=1)]
@@ -66,7 +67,7 @@ class MethodSettings(LearnerSettings):
     learners: Positive = 1
     seed: Seed = 0
     order: Order = "adapt-then-predict"
-    burn: bool = True  # refuse methods that keep target data
+    burn: Burn = "standard"  # off: nothing is overwritten, and methods may keep target data
     parallel: bool = True
     threads: Positive | None = None  # None: the cores, shared among the learners
 
@@ -161,11 +162,12 @@ class AdaptSettings(Settings):
     image_size: ImageSize | None = None
     cache_size: NonNegative = 50.0  # gigabytes
     checkpoint_every: Positive = 10
+    prove_every: Positive | None = None  # queries between searches of the memory; None: at the start alone
 
     @property
     def identity(self) -> dict[str, Any]:
         """The settings that decide what the learners are; with others they cannot go on."""
         data = self.model_dump(mode="json", include={"preset", "method", "image_size", "data", "options"})
-        for free in ("parallel", "threads"):
+        for free in ("parallel", "threads", "burn"):
             data["options"].pop(free)
         return data

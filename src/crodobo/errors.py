@@ -43,3 +43,11 @@ class BadImage(CrodoboError):
 
 class BadData(CrodoboError):
     """Data on disk that is not as it should be: a path, a list, a table, its classes."""
+
+
+class NotHardened(CrodoboError):
+    """Strict burning was asked for, and a part of it is missing."""
+
+
+class Residue(CrodoboError):
+    """A query left something in memory that should be gone."""

@@ -10,15 +10,18 @@ from typing import Any
 
 from torch import Tensor
 
+from crodobo.burn.scan import Scan
 from crodobo.config import RunSettings
 from crodobo.data import Benchmark
-from crodobo.methods import get_method
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 
 LIBRARIES = ("crodobo", "torch", "torchvision", "timm", "numpy", "pillow", "matplotlib", "mlxtend")
 METRICS = {"accuracy": "accuracy over all samples", "class-average": "mean of the classes' accuracies"}
-BURNED = "every query was overwritten after its prediction"
-KEPT = "queries were overwritten after their prediction, but the method kept target data of its own: burning was off"
+BURNED = {
+    "strict": "every query was overwritten after its prediction, in a process that overwrites what it frees",
+    "standard": "every query was overwritten after its prediction",
+    "off": "nothing was overwritten: burning was off",
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Outcome:
         Which target samples came, in the order of the stream.
     warmup_seconds
         Time of the warm-up before the stream.
+    proof
+        What the search of the memory for a test query came to, under strict burning.
     """
 
     settings: RunSettings
@@ -56,6 +61,7 @@ class Outcome:
     exhibit: Exhibit | None
     streamed: Tensor
     warmup_seconds: float
+    proof: Scan | None = None
 
     def result(self) -> dict[str, Any]:
         """The content of `result.json`; accuracies are fractions."""
@@ -85,6 +91,7 @@ class Outcome:
             "seconds_per_query": statistics.median([row.seconds for row in record.rows] or [0.0]),
             "warmup_seconds": self.warmup_seconds,
             "peak_rss_mb": peak_memory(),
+            "proof": self.proof.as_numbers() if self.proof else None,
             "data_stamp": self.benchmark.stamp,
             "protocol": self.protocol(),
             "settings": self.settings.model_dump(mode="json"),
@@ -105,7 +112,7 @@ class Outcome:
             "one_pass": f"{METRICS[self.benchmark.metric]}, the benchmark's custom",
             "per_class_accuracy": "one-pass",
             "seconds_per_query": "median",
-            "burned": KEPT if get_method(self.settings.method).keeps_target else BURNED,
+            "burned": BURNED[options.burn],
         }
 
 

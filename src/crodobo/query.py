@@ -1,6 +1,6 @@
 """Query: a batch of the private target stream that can be read once and is then erased."""
 
-import math
+import traceback
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from crodobo import pixels
+from crodobo.burn.memory import Memory
 from crodobo.errors import BadQuery, CrodoboError, QueryBurned
 
 
@@ -23,6 +24,8 @@ class Query:
     ----------
     images
         N×C×H×W, uint8 in 0..255 or floats in 0..1. Belongs to the query from here on.
+    memory
+        Where the query's tensors lie, and how they are erased. An `Arena` moves them to memory of its own.
 
     Examples
     --------
@@ -40,15 +43,17 @@ class Query:
     crodobo.errors.QueryBurned: this query was burned when its `with` block ended; read it inside the block
     """
 
-    def __init__(self, images: Tensor | np.ndarray) -> None:
+    def __init__(self, images: Tensor | np.ndarray, memory: Memory | None = None) -> None:
         if isinstance(images, np.ndarray) and not images.flags.writeable:
             raise BadQuery("the query's array is read-only and could not be overwritten; pass a writable copy")
         try:
-            self._images = pixels.as_tensor(images)
+            given = pixels.as_tensor(images)
         except (TypeError, ValueError) as error:
             raise BadQuery(f"the query's array cannot be taken over as it is ({error}); pass a plain copy") from None
-        self._owned = [self._images]
+        self._memory = memory or Memory()
         self.wiped = 0  # bytes that burning has overwritten
+        self._images = self._memory.take(given)
+        self._owned = [self._images]
         self._state = "closed"
 
     def __enter__(self) -> Self:
@@ -60,7 +65,10 @@ class Query:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.burn()
+        try:
+            self.burn()
+        finally:
+            _clear_frames(error)
 
     def __del__(self) -> None:
         if hasattr(self, "_owned"):
@@ -90,10 +98,11 @@ class Query:
         return self.own(pixels.to_unit(self._read()))
 
     def own(self, derived: Tensor) -> Tensor:
-        """Take over a tensor derived from the query, so that burning overwrites it too."""
+        """Take over a tensor derived from the query, so that burning overwrites it too; go on with what is returned."""
         self._read()
-        self._owned.append(derived)
-        return derived
+        held = self._memory.take(derived)
+        self._owned.append(held)
+        return held
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise `BadQuery` if the images are not sound, or not of the shape that the model was made for."""
@@ -104,16 +113,8 @@ class Query:
         """Overwrite everything that the query owns with zeros, then let it go. Calling it again is harmless."""
         self._state = "burned"
         owned, self._owned, self._images = self._owned, [], torch.empty(0)
-        failed: RuntimeError | None = None
-        wiped: set[tuple[int, int]] = set()  # places in memory: a tensor that was handed over twice counts once
-        with torch.inference_mode():  # the one mode in which every kind of tensor can be overwritten
-            for tensor in owned:
-                try:
-                    tensor.zero_()
-                    wiped.add((tensor.data_ptr(), _extent(tensor)))
-                except RuntimeError as error:
-                    failed = error
-        self.wiped += sum(extent for _, extent in wiped)
+        wiped, failed = self._memory.burn(owned)
+        self.wiped += wiped
         if failed:
             raise CrodoboError(f"a tensor of the query could not be overwritten ({failed}); all others were")
 
@@ -125,11 +126,11 @@ class Query:
         return self._images
 
 
-def _extent(tensor: Tensor) -> int:
-    """The bytes of a tensor in memory; what is repeated there only in name counts once.
-
-    >>> _extent(torch.zeros(3, 2)), _extent(torch.zeros(1, 2).expand(3, 2))
-    (24, 8)
-    """
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return math.prod(min(size, 1) if step == 0 else size for size, step in steps) * tensor.element_size()
+def _clear_frames(error: BaseException | None) -> None:
+    """Let go of what the functions that an error has left still hold: whoever keeps the error would keep it too."""
+    errors, seen = [error], set()
+    while errors:
+        if (error := errors.pop()) and id(error) not in seen:
+            seen.add(id(error))
+            traceback.clear_frames(error.__traceback__)
+            errors += [error.__cause__, error.__context__]

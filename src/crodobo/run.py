@@ -10,6 +10,8 @@ from torch import Generator, Tensor
 
 from crodobo.burn.ledger import NAME as LEDGER
 from crodobo.burn.ledger import Ledger
+from crodobo.burn.levels import memory_for
+from crodobo.burn.memory import Memory
 from crodobo.burn.signing import load_signing_key
 from crodobo.checkpoint import NAME as CHECKPOINT
 from crodobo.checkpoint import delete_checkpoint, differences, load_checkpoint, save_checkpoint
@@ -24,6 +26,7 @@ from crodobo.methods.base import check_burning
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 from crodobo.outcome import Exhibit, Outcome
 from crodobo.prediction import Prediction
+from crodobo.proof import prove_at_start
 from crodobo.protocol import one_pass, online
 from crodobo.query import Query
 from crodobo.report import RESULT_FILES, write_results
@@ -75,6 +78,7 @@ def run(
     kind = get_method(settings.method)
     check_runs_online(kind, settings.options)
     key = load_signing_key(sign_key) if sign_key else None
+    memory = memory_for(settings.options.burn)
     benchmark = load_data(settings, reporter)
     with sole_user(out), Ledger(out / LEDGER, key) as ledger, StopSignal() as stop:
         _refuse_strangers(out)
@@ -101,7 +105,7 @@ def run(
             method = make_method(kind, benchmark, learners, options)
             progress = beginning(benchmark, seconds)
 
-        outcome = stream_through(method, benchmark, settings, progress, out, ledger, reporter, stop)
+        outcome = stream_through(method, benchmark, settings, progress, out, memory, ledger, reporter, stop)
         try:
             result = write_results(out, outcome, method)
         except OSError as error:
@@ -119,11 +123,14 @@ def stream_through(
     settings: RunSettings,
     progress: dict[str, Any],
     out: Path,
+    memory: Memory,
     ledger: Ledger,
     reporter: Reporter,
     stop: StopSignal,
 ) -> Outcome:
     """The stream from where the progress is to its end, with receipts and checkpoints, and the final model's score.
+
+    Under strict burning the proof that nothing is left of a query comes first.
 
     A query's receipt is on disk before a checkpoint knows of the query: none that counts is without one. Queries that a
     crash throws a run back over are met again, and have two.
@@ -160,14 +167,15 @@ def stream_through(
     def after_burn(query: Query, samples: int) -> None:
         ledger.burned(samples=samples, wiped=query.wiped)
 
-    ledger.begin(settings.model_dump(mode="json"), after=record.queries)
+    proof = prove_at_start(method, memory, size, reporter.note)
+    ledger.begin(settings.model_dump(mode="json"), after=record.queries, scan=proof.as_numbers() if proof else None)
     if record.queries:
         reporter.note(f"going on after query {record.queries}")
     else:
         checkpoint()
     method.expect(queries)
     reporter.streaming(queries)
-    stream = benchmark.stream(size, seed, kind=kind, start=record.queries, queries=settings.queries)
+    stream = benchmark.stream(size, seed, kind=kind, start=record.queries, queries=settings.queries, memory=memory)
     online(method, stream, record, after_query, after_burn)
 
     streamed = order[: queries * size]
@@ -182,6 +190,7 @@ def stream_through(
         exhibit=Exhibit(**progress["exhibit"]) if progress["exhibit"] else None,
         streamed=streamed,
         warmup_seconds=progress["warmup_seconds"],
+        proof=proof,
     )
 
 
@@ -250,7 +259,7 @@ def check_runs_online(kind: type[Method], options: MethodSettings) -> None:
 
 def identity_of(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that decide the predictions; a run may be resumed with others for the rest."""
-    options = {name: value for name, value in settings["options"].items() if name != "parallel"}
+    options = {name: value for name, value in settings["options"].items() if name not in ("parallel", "burn")}
     return {name: value for name, value in settings.items() if name not in FREE} | {"options": options}
 
 

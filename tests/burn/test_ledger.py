@@ -493,7 +493,7 @@ def test_what_a_scan_found_is_found_by_the_audit_and_is_no_damage(path: Path) ->
     with Ledger(path) as ledger:
         ledger.begin(SETTINGS)
         ledger.burned(samples=1, wiped=1, scan={"found": 2})
-    assert found(path) == ["line 2: after query 1 a scan found traces of it (2)"]
+    assert found(path) == ["line 2: after query 1 a scan found traces of a query in memory (2)"]
     write(path, (1,))
 
 

@@ -227,7 +227,11 @@ def test_a_signal_ends_it_in_order(
         context.set_forkserver_preload(["crodobo.inbox"])
         process = context.Process(target=main)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["crodobo", *map(str, usual), "--max-wait", "0", "-q", *["--watch"] * watch])
+            patch.setattr(
+                sys,
+                "argv",
+                ["crodobo", *map(str, usual), "--max-wait", "0", "-q", "--burn", "standard", *["--watch"] * watch],
+            )
             process.start()
         wait_until(lambda: predictions.exists() and len(rows(predictions)) == 10, process.is_alive)
         assert process.pid

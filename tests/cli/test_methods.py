@@ -29,22 +29,22 @@ def test_a_method_that_keeps_the_target_needs_burning_off(tmp_path: Path, crodob
     status, out, errors = crodobo(*RUN, "--method", "conda", "--out", tmp_path / "run")
     assert (status, out) == (2, "")
     assert errors.startswith("error: conda keeps target data, which burning after reading forbids; ")
-    assert "--no-burn" in errors
+    assert "--burn off" in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
-    assert crodobo(*RUN, "--method", "conda", "--no-burn", "--out", tmp_path / "run")[0] == 0
+    assert crodobo(*RUN, "--method", "conda", "--burn", "off", "--out", tmp_path / "run")[0] == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert (result["method"], result["settings"]["options"]["burn"]) == ("conda", False)
-    assert "kept target data" in result["protocol"]["burned"]
+    assert (result["method"], result["settings"]["options"]["burn"]) == ("conda", "off")
+    assert "burning was off" in result["protocol"]["burned"]
 
 
-@pytest.mark.parametrize("burning", ["--burn", "--no-burn"])
+@pytest.mark.parametrize("burning", ["standard", "off"])
 @pytest.mark.parametrize("method", [name for name, kind in REGISTRY.items() if "online" not in kind.protocols])
 def test_a_method_without_an_online_form_is_refused(
     method: str, burning: str, tmp_path: Path, crodobo: Crodobo
 ) -> None:
-    status, _, errors = crodobo(*RUN, "--method", method, burning, "--out", tmp_path / "run")
+    status, _, errors = crodobo(*RUN, "--method", method, "--burn", burning, "--out", tmp_path / "run")
     assert status == 2
     assert errors.startswith(f"error: {method} goes over the whole target again and again, so it has no online form; ")
     assert "crodobo compare --offline" in errors

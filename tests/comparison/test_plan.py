@@ -32,7 +32,7 @@ def test_all_methods_run_with_the_same_settings() -> None:
 
 def test_burning_is_off_for_those_that_keep_and_no_others() -> None:
     plan = make_plan(*REGISTRY)
-    off = {entry.key for entry in plan.entries if not plan.settings(entry, 0).options.burn}
+    off = {entry.key for entry in plan.entries if plan.settings(entry, 0).options.burn == "off"}
     assert off == {"conda", "shot", "atdoc-na", "covid-da"}
     assert off == {name for name, kind in REGISTRY.items() if kind.keeps_target}
 

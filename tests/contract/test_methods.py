@@ -51,7 +51,7 @@ ONLINE = sorted(name for name, method in REGISTRY.items() if "online" in method.
 def make(request: pytest.FixtureRequest) -> Callable[..., Method]:
     def build(**settings: Any) -> Method:
         kind = REGISTRY[request.param]
-        options = {"warmup": 1, "warmup_batch": 8, "threads": 1, "burn": not kind.keeps_target}
+        options = {"warmup": 1, "warmup_batch": 8, "threads": 1, "burn": "off" if kind.keeps_target else "standard"}
         return kind(make_source(), **options | settings)
 
     return build

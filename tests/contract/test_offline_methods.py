@@ -29,7 +29,7 @@ TARGET, TRUTH = make_images(10, seed=1), torch.arange(10) % 4
 def make(name: str, **settings: Any) -> Method:
     kind = REGISTRY[name]
     source = Source(make_images(4, seed=0), torch.arange(4))
-    options = {"warmup": 1, "warmup_batch": 8, "threads": 1, "burn": not kind.keeps_target}
+    options = {"warmup": 1, "warmup_batch": 8, "threads": 1, "burn": "off" if kind.keeps_target else "standard"}
     return kind(source, **options | settings)
 
 

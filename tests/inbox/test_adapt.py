@@ -721,7 +721,7 @@ def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
     predictions = tmp_path / "out" / "predictions.csv"
     arguments = ["adapt", "--source", public, "--inbox", inbox, "--predictions", predictions, "--quiet", "--grey"]
     arguments += ["--image-size", "16", "--warmup", "0", "--query-size", "16", "--checkpoint-every", "2"]
-    arguments += ["--method", "source-only"]
+    arguments += ["--method", "source-only", "--burn", "standard"]
     arguments = list(map(str, arguments))
 
     def predicted() -> list[str]:

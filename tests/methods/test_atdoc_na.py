@@ -53,7 +53,7 @@ def test_a_step_is_that_of_its_formula(
     steps: int, source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
     """At the start the vote counts nothing, at the end 0.2."""
-    method, images = ATDOCNA(source, warmup=0, threads=1, burn=False), make_images(9)
+    method, images = ATDOCNA(source, warmup=0, threads=1, burn="off"), make_images(9)
     method.expect(10)
     method.steps = steps
     method.survey(images)
@@ -94,7 +94,7 @@ def test_a_step_is_that_of_its_formula(
 def test_the_bank_is_filled_once_and_kept_up_to_date_from_there(
     source: Source, make_images: Callable[..., Tensor]
 ) -> None:
-    method, images = ATDOCNA(source, learners=2, warmup=0, threads=1, burn=False), make_images(6)
+    method, images = ATDOCNA(source, learners=2, warmup=0, threads=1, burn="off"), make_images(6)
     method.survey(images)
     assert [tuple(each.features.shape) for each in method.banks] == [(6, 256), (6, 256)]
     assert not torch.equal(method.banks[0].features, method.banks[1].features), "learners have banks of their own"

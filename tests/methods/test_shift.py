@@ -41,7 +41,7 @@ def accuracy() -> Callable[..., float]:
     @cache
     def score(name: str, **settings: Any) -> float:
         kind = REGISTRY[name]
-        options = WARM | {"burn": not kind.keeps_target} | settings
+        options = WARM | {"burn": "off" if kind.keeps_target else "standard"} | settings
         learners = make_learners(source, kind.Settings().learners, 0, kind.Settings(**options))
         for learner, state in zip(learners, states, strict=False):
             learner.load_state(state)

@@ -23,11 +23,11 @@ class Searcher:
 
     def __init__(self, traces: Iterable[Trace]) -> None:
         self._by_word: dict[int, list[Trace]] = {}
-        self._longest = 0
+        self.longest = 0
         for trace in traces:
             word = int.from_bytes(trace.content[:WORD], "little")
             self._by_word.setdefault(word, []).append(trace)
-            self._longest = max(self._longest, len(trace.content))
+            self.longest = max(self.longest, len(trace.content))
         self._table = np.zeros(2**BITS, dtype=bool)
         self._table[_slots(np.array(list(self._by_word), dtype=np.uint64))] = True
 
@@ -35,7 +35,7 @@ class Searcher:
         """Traces that are in the content, each with its place."""
         view = memoryview(content)
         for start in range(0, len(view), CHUNK):
-            chunk = bytes(view[start : start + CHUNK + self._longest])
+            chunk = bytes(view[start : start + CHUNK + self.longest])
             for place in self._candidates(chunk):
                 word = int.from_bytes(chunk[place : place + WORD], "little")
                 for trace in self._by_word.get(word, ()):

@@ -14,6 +14,7 @@ from crodobo.errors import BadData, BadImage
 PIECE = 32  # values in a row that make a trace: bytes, or numbers
 DISTINCT = 8  # so many of them have to differ, or plain areas would be found everywhere
 HEADER = 800  # bytes at the start of other formats that may be a palette or tags
+SCALINGS = (((0.5,), (0.5,)), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))  # the small network's, and ImageNet's
 MOST = 32  # pieces of an image in one form, spread over it
 
 
@@ -52,21 +53,24 @@ def images_of(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def traces_of(path: Path, forms: Iterable[Form]) -> Iterator[Trace]:
-    """Pieces of an image in all its forms; what is the same in two of them comes once."""
+def traces_of(path: Path, forms: Iterable[Form], *, normalised: bool = False) -> Iterator[Trace]:
+    """Pieces of an image in all its forms; what is the same in two of them comes once.
+
+    With `normalised` also as networks take them, shifted and scaled.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise BadData(f"{path} cannot be read ({error.strerror}); check --pattern") from None
     seen: set[bytes] = set()
-    for form, values in _forms_of(path, content, forms):
+    for form, values in _forms_of(path, content, forms, normalised):
         for piece in pieces(values):
             if piece not in seen:
                 seen.add(piece)
                 yield Trace(piece, str(path), form)
 
 
-def _forms_of(path: Path, content: bytes, forms: Iterable[Form]) -> Iterator[tuple[str, np.ndarray]]:
+def _forms_of(path: Path, content: bytes, forms: Iterable[Form], normalised: bool) -> Iterator[tuple[str, np.ndarray]]:
     yield "encoded bytes", np.frombuffer(content, np.uint8)[payload_start(content) :]
     for form in forms:
         try:
@@ -78,6 +82,13 @@ def _forms_of(path: Path, content: bytes, forms: Iterable[Form]) -> Iterator[tup
             flat = np.ascontiguousarray(values).reshape(-1)
             yield f"pixels at {form.size}×{form.size}, {order}, bytes", flat
             yield f"pixels at {form.size}×{form.size}, {order}, floats", flat.astype(np.float32) / np.float32(255)
+            for mean, std in SCALINGS if normalised else ():
+                unit = values.astype(np.float32) / np.float32(255)
+                shape = (-1, 1, 1) if order in ("grey", "CHW") else (1, 1, -1)
+                shift, scale = (np.array(given, np.float32).reshape(shape) for given in (mean, std))
+                scaled = (unit - shift) / scale
+                for channel in scaled if form.grey else (scaled,):
+                    yield f"pixels at {form.size}×{form.size}, {order}, normalised floats", channel.reshape(-1)
 
 
 def pieces(values: np.ndarray) -> list[bytes]:

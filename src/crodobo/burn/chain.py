@@ -136,6 +136,8 @@ class _Examiner:
         """What a line says against what the lines before it said."""
         found, place, entry = self._found, self._found.lines, line.entry
         after_closing = self._before is not None and isinstance(self._before.entry, Closed)
+        if not isinstance(entry, Closed) and entry.scan:
+            self._count_scan(entry)
         if isinstance(entry, Header):
             if place > 1 and follows:
                 self._find(f"line {place} is a second header")
@@ -154,12 +156,16 @@ class _Examiner:
             found.queries += 1
             found.samples += entry.samples
             found.wiped += entry.wiped
-            found.scans += entry.scan is not None
-            if entry.scan and entry.scan.get("found"):
-                text = f"line {place}: after query {entry.query} a scan found traces of it ({entry.scan['found']})"
-                found.findings.append(Finding(text, damage=False))
         elif follows and not found.damage and not self._breaks and entry.queries != found.queries:
             self._find(f"line {place} closes a ledger of {entry.queries} queries, and there are {found.queries}")
+
+    def _count_scan(self, entry: Header | Receipt | Resumed) -> None:
+        assert entry.scan
+        self._found.scans += 1
+        if traces := entry.scan.get("found"):
+            when = f"after query {entry.query}" if isinstance(entry, Receipt) else "before the first query"
+            text = f"line {self._found.lines}: {when} a scan found traces of a query in memory ({traces})"
+            self._found.findings.append(Finding(text, damage=False))
 
     def _explain_resumption(self, entry: Resumed, killed: bool) -> None:
         found, place, last = self._found, self._found.lines, self._found.last_query

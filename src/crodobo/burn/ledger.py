@@ -82,18 +82,23 @@ class Ledger:
             with contextlib.suppress(CrodoboError):  # the first error is the one to tell
                 self.close(end)
 
-    def begin(self, settings: dict[str, Any], after: int = 0) -> None:
-        """Write the header, or that the ledger is resumed; `after` is the number of the query before the next one."""
+    def begin(self, settings: dict[str, Any], after: int = 0, scan: Mapping[str, float] | None = None) -> None:
+        """Write the header, or that the ledger is resumed; `after` is the number of the query before the next one.
+
+        `scan` is what a search for a test query came to, in numbers alone.
+        """
         if self._descriptor is None:
             self._open()
         self._settings, self._last_query, self._begun = digest_of(settings), after, True
+        searched = None if scan is None else dict(scan)
         if self.head is None:
             public = self._key.public if self._key else None
-            self._add(Header, ledger=secrets.token_hex(16), version=__version__, public_key=public, after=after)
+            name = secrets.token_hex(16)
+            self._add(Header, ledger=name, version=__version__, public_key=public, after=after, scan=searched)
             with contextlib.suppress(OSError):  # a disk that cannot
                 sync_folder(self.path.parent)
         else:
-            self._add(Resumed, version=__version__, after=after, cut=self._cut)
+            self._add(Resumed, version=__version__, after=after, cut=self._cut, scan=searched)
 
     def burned(self, *, samples: int, wiped: int, scan: Mapping[str, float] | None = None) -> None:
         """Write the receipt of the next query; on disk when this returns.

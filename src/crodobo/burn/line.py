@@ -35,7 +35,10 @@ class _Entry(BaseModel):
 
 
 class Header(_Entry):
-    """The first line. `after` is the number of the last query that was met before there was this ledger."""
+    """The first line. `after` is the number of the last query that was met before there was this ledger.
+
+    `scan` is what a search of the process's memory for a test query came to, before the first private one.
+    """
 
     kind: Literal["header"] = "header"
     ledger: Identifier
@@ -43,6 +46,7 @@ class Header(_Entry):
     settings: Digest
     public_key: Digest | None
     after: Count
+    scan: Scan | None
 
 
 class Receipt(_Entry):
@@ -58,13 +62,17 @@ class Receipt(_Entry):
 
 
 class Resumed(_Entry):
-    """A process goes on with the ledger, after that query; `cut` bytes of a torn line had to be removed."""
+    """A process goes on with the ledger, after that query; `cut` bytes of a torn line had to be removed.
+
+    `scan` is as in a header.
+    """
 
     kind: Literal["resumed"] = "resumed"
     version: str
     settings: Digest
     after: Count
     cut: Count
+    scan: Scan | None
 
 
 class Closed(_Entry):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from crodobo.burn.launch import relaunch
 from crodobo.cli import options as o
 from crodobo.errors import BadSettings
 
@@ -75,7 +76,18 @@ def adapt(
     ] = None,
     cache_size: o.CacheSize = None,
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
+    burn: o.BurnOption = o.Burn.strict,
+    prove_every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="QUERIES", help="Search the memory for a test query again every so often.  [default: at the start]"
+        ),
+    ] = None,
     sign_key: o.SignKey = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append events to this file, as JSON lines; numbers alone."),
+    ] = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Adapt to private images without labels: predict each, append it to a CSV, then DELETE the image.
@@ -84,6 +96,8 @@ def adapt(
     leaves none that has its prediction.
     """
     arguments = dict(locals())
+    if burn is o.Burn.strict:
+        relaunch()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.cli.progress import make_reporter, print_adapted
@@ -119,6 +133,7 @@ def adapt(
         recursive=recursive,
         keep_files=keep_files,
         probabilities=probabilities,
+        prove_every=prove_every,
         **chosen.run,
     )
     if keep_files and not quiet:
@@ -128,7 +143,7 @@ def adapt(
     with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
-        summary = adapt_to(settings, fresh=fresh, sign_key=sign_key, reporter=reporter)
+        summary = adapt_to(settings, fresh=fresh, sign_key=sign_key, log_file=log, reporter=reporter)
     if quiet:
         print(predictions)
     else:

@@ -1,6 +1,7 @@
 """`crodobo audit`: look over what runs have left behind. The status is 0 if it is sound, 1 on a find."""
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,6 +67,52 @@ def disk(
     from crodobo.audit.disk import audit_disk
 
     _tell(audit_disk(folder, pattern, sizes=image_size, fit=fit.value if fit else None))
+
+
+@audit.command()
+def memory(
+    process: Annotated[int | None, typer.Argument(metavar="PID", help="The process to search.")] = None,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="Instead, start processes that burn test queries, and search those.")
+    ] = False,
+    pattern: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="An image to look for, or a folder; may be repeated.")
+    ] = None,
+    content: Annotated[
+        list[str] | None, typer.Option("--bytes", metavar="HEX", help="Bytes to look for; may be repeated.")
+    ] = None,
+    image_size: Annotated[
+        list[int] | None, typer.Option(min=8, max=1024, help="Pixels a side at which images are met; may be repeated.")
+    ] = None,
+    fit: Annotated[
+        o.Fit | None, typer.Option("--fit", help="How they are made square.  [default: all ways are looked for]")
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Hold the process while it is searched.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Self-test: all networks with 1, 2 and 4 learners (about 20 minutes).")
+    ] = False,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="Self-test: test queries before a search.  [default: 10, full 100]")
+    ] = None,
+) -> None:
+    """Search all memory of a running process for images, or see whether burning leaves any on this machine."""
+    if self_test == (process is not None):
+        raise BadSettings("name a process by its number, or give --self-test: one of the two")
+    if self_test:
+        from crodobo.audit.selftest import cases
+        from crodobo.audit.selftest import self_test as test
+
+        _tell(test(cases(queries or (100 if full else 10), full=full), lambda text: print(text, file=sys.stderr)))
+        return
+    from crodobo.audit.memory import audit_memory
+
+    try:
+        contents = [bytes.fromhex(text) for text in content or ()]
+    except ValueError:
+        raise BadSettings("--bytes takes hexadecimal digits, two for each byte") from None
+    assert process is not None
+    way = fit.value if fit else None
+    _tell(audit_memory(process, pattern or [], contents=contents, sizes=image_size, fit=way, stop=stop))
 
 
 @audit.command()

@@ -31,6 +31,9 @@ def bench(
     weights: o.Weights = None,
     query_size: o.QuerySize = None,
     cache_size: o.CacheSize = None,
+    burn: Annotated[
+        bool, typer.Option("--burn", help="Measure what burning costs instead: strict and standard against off.")
+    ] = False,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Timing rounds.  [default: 20, 7 for resnet18-64px, 5 for reading]")
     ] = None,
@@ -39,7 +42,8 @@ def bench(
 ) -> None:
     """Measure time per query against the compute floor, parallel learners against sequence, and memory.
 
-    With --preset, or --source and --target: what reading and decoding images takes of the time per query.
+    With --preset, or --source and --target: what reading and decoding images takes of the time per query. With --burn:
+    what erasing takes.
     """
     arguments = dict(locals())
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -59,6 +63,17 @@ def bench(
             result = _measure_reading(chosen, rounds or 5, note)
             write_atomically(out, json.dumps(result, indent=2) + "\n")
         _print_reading(result)
+    elif burn:
+        from crodobo.bench import CASES
+        from crodobo.bench.burning import measure_burning
+
+        with sole_user(out.parent):
+            costs = [
+                measure_burning(name, rounds=rounds or CASES[name].rounds, note=note)
+                for name in ([name.value for name in case] if case else list(CASES))
+            ]
+            write_atomically(out, json.dumps(costs, indent=2) + "\n")
+        _print_burning(costs)
     else:
         from crodobo.bench import CASES, measure
 
@@ -93,6 +108,19 @@ def _print_reading(result: dict[str, Any]) -> None:
     for part in (quarter, whole):
         label = f"memory, source of {part['images']:,.0f} images ({part['source_mb']:,.0f} MB)"
         table.add_row(label, f"{part['resident_mb']:.0f} MB")
+    Console().print(table)
+
+
+def _print_burning(costs: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", *(cost["case"] for cost in costs))
+    for level in costs[0]["ratio_to_off"]:
+        table.add_row(
+            f"burning {level}",
+            *(f"{cost['seconds_per_query'][level]:.3f} s, {cost['ratio_to_off'][level]:.2f} ×" for cost in costs),
+        )
     Console().print(table)
 
 

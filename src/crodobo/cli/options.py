@@ -26,6 +26,12 @@ class Order(enum.StrEnum):
     predict_then_adapt = "predict-then-adapt"
 
 
+class Burn(enum.StrEnum):
+    strict = enum.auto()
+    standard = enum.auto()
+    off = enum.auto()
+
+
 class Fit(enum.StrEnum):
     squash = enum.auto()
     crop = enum.auto()
@@ -103,6 +109,14 @@ BackboneLrScale = Annotated[
     float | None, typer.Option(help="Times that for the backbone.  [default: 0.01 pretrained, 1 random]")
 ]
 WeightDecay = Annotated[float | None, typer.Option(help="Pull of all weights towards zero.  [default: 0.0005]")]
+BurnOption = Annotated[
+    Burn | None,
+    typer.Option(
+        "--burn",
+        help="strict: the process overwrites all that it frees, and proves it first. standard: what queries own is "
+        "overwritten. off: nothing is, and methods may keep target data.",
+    ),
+]
 SignKey = Annotated[
     Path | None,
     typer.Option("--sign-key", metavar="FILE", help="Sign the ledger with this Ed25519 key (PEM or 32 raw bytes)."),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crodobo.burn.launch import relaunch
 from crodobo.cli import options as o
 
 if TYPE_CHECKING:
@@ -54,9 +55,7 @@ def run(
     lr: o.Lr = None,
     backbone_lr_scale: o.BackboneLrScale = None,
     weight_decay: o.WeightDecay = None,
-    burn: Annotated[
-        bool, typer.Option("--burn/--no-burn", help="Refuse methods that keep target data, or allow them.")
-    ] = True,
+    burn: o.BurnOption = o.Burn.standard,
     parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
     threads: Annotated[
         int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
@@ -74,6 +73,8 @@ def run(
     is `crodobo adapt`.
     """
     arguments = dict(locals())
+    if burn is o.Burn.strict:
+        relaunch()
     # Threads inside an operation that wait by spinning can stall each other on a shared machine; read when torch loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -105,7 +105,8 @@ class Plan:
     def settings(self, entry: Entry, seed: int) -> RunSettings:
         """Everything that decides a run. Each learner has one thread, so that times compare."""
         kind = get_method(entry.method)
-        options = self.options | entry.options | {"seed": seed, "threads": 1, "burn": not kind.keeps_target}
+        burn = "off" if kind.keeps_target else "standard"
+        options = self.options | entry.options | {"seed": seed, "threads": 1, "burn": burn}
         return RunSettings.of(
             benchmark=self.benchmark,
             method=entry.method,

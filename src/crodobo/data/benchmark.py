@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from crodobo import pixels
 from crodobo.augment import Augment
+from crodobo.burn.memory import Memory
 from crodobo.data.order import stream_order
 from crodobo.errors import BadSource
 from crodobo.prefetch import ahead
@@ -69,14 +70,21 @@ class Benchmark:
         return stream_order(kind)(self.labels, seed)
 
     def stream(
-        self, size: int, seed: int, *, kind: str = "random", start: int = 0, queries: int | None = None
+        self,
+        size: int,
+        seed: int,
+        *,
+        kind: str = "random",
+        start: int = 0,
+        queries: int | None = None,
+        memory: Memory | None = None,
     ) -> Iterator[tuple[Query, Tensor]]:
         """Queries of `size` with their labels in that order, from query `start` up to `queries` in all.
 
         Images that are decoded as they are read are decoded while the query before is at work.
         """
         chosen = self.order(seed, kind).split(size)[start:queries]
-        queries_in_order = ((Query(self.images[indices]), self.labels[indices]) for indices in chosen)
+        queries_in_order = ((Query(self.images[indices], memory), self.labels[indices]) for indices in chosen)
         return queries_in_order if isinstance(self.images, Tensor) else ahead(queries_in_order)
 
     def resized(self, size: int) -> "Benchmark":

@@ -75,7 +75,11 @@ def to_pixels(image: Image.Image, shape: tuple[int, int, int], fit: Fit = "squas
     else:
         fitted = flat.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.array(fitted)  # a copy of its own, which can be overwritten
-    return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    if channels == 1:
+        return pixels[None]
+    planes = np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    pixels[:] = 0  # numpy keeps small arrays back for the next one that asks
+    return planes
 
 
 def eight_bits(image: Image.Image) -> Image.Image:

@@ -32,7 +32,9 @@ class DecodedOnRead:
 
         def read(place: int, number: int) -> None:
             try:
-                batch[place] = torch.from_numpy(self._pictures.read(number, self.shape[1:], self._fit))
+                pixels = torch.from_numpy(self._pictures.read(number, self.shape[1:], self._fit))
+                batch[place] = pixels
+                pixels.zero_()  # numpy keeps small arrays back for the next one that asks
             except BadImage as error:
                 raise BadImage(f"{error}; put it right, or leave such images out with --skip-broken") from None
 

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from crodobo import pixels
+from crodobo.burn.memory import Memory
 from crodobo.config import Fit
 from crodobo.data.images import DecodedOnRead
 from crodobo.data.listing import images_under
@@ -17,7 +18,7 @@ from crodobo.prefetch import ahead
 from crodobo.query import Query
 
 
-def from_arrays(images: Tensor | np.ndarray, size: int = 64) -> Iterator[Query]:
+def from_arrays(images: Tensor | np.ndarray, size: int = 64, memory: Memory | None = None) -> Iterator[Query]:
     """Cut an array of images into queries of `size`; the last one may be shorter.
 
     Each query owns a copy, so burning it leaves the array as it is. Where the array itself is to be erased,
@@ -32,11 +33,17 @@ def from_arrays(images: Tensor | np.ndarray, size: int = 64) -> Iterator[Query]:
     1
     """
     for batch in pixels.as_tensor(images).split(size):
-        yield Query(batch.clone())
+        yield Query(batch.clone(), memory)
 
 
 def from_folder(
-    path: str | Path, size: int = 64, *, image_size: int = 64, fit: Fit = "squash", grey: bool = False
+    path: str | Path,
+    size: int = 64,
+    *,
+    image_size: int = 64,
+    fit: Fit = "squash",
+    grey: bool = False,
+    memory: Memory | None = None,
 ) -> Iterator[tuple[Query, list[Path]]]:
     """Queries of the images under a folder, each with the paths of its images, in a random but repeatable order.
 
@@ -52,4 +59,4 @@ def from_folder(
     pictures = Files(folder, [str(file.relative_to(folder)) for file in files])
     images = DecodedOnRead(pictures, (1 if grey else 3, image_size, image_size), fit)
     chosen = torch.randperm(len(files), generator=Generator().manual_seed(0)).split(size)
-    return ahead((Query(images[numbers]), [files[number] for number in numbers.tolist()]) for numbers in chosen)
+    return ahead((Query(images[numbers], memory), [files[number] for number in numbers.tolist()]) for numbers in chosen)

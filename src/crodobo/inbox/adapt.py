@@ -12,6 +12,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ from torch import Tensor
 
 from crodobo.augment import Augment
 from crodobo.burn.ledger import NAME as LEDGER
-from crodobo.burn.ledger import Ledger
+from crodobo.burn.ledger import End, Ledger
+from crodobo.burn.levels import memory_for
+from crodobo.burn.log import Log
+from crodobo.burn.memory import Memory
 from crodobo.burn.signing import load_signing_key
 from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
 from crodobo.config import AdaptSettings
@@ -30,7 +34,7 @@ from crodobo.data.listing import Listing
 from crodobo.data.pictures import Files
 from crodobo.data.presets import get_preset
 from crodobo.engine import make_engine
-from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
+from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted, Residue
 from crodobo.files import sole_user, write_atomically
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.predictions import PredictionFile
@@ -40,30 +44,40 @@ from crodobo.interrupt import StopSignal
 from crodobo.learner import make_learners, warm_up
 from crodobo.methods import Method, get_method
 from crodobo.model import save_model
-from crodobo.outcome import BURNED, KEPT, peak_memory
+from crodobo.outcome import BURNED, peak_memory
 from crodobo.prefetch import ahead
+from crodobo.proof import places, prove_at_start, try_out
 from crodobo.run import Reporter, check_runs_online
 from crodobo.source import Source
 
 
 def adapt(
-    settings: AdaptSettings, *, fresh: bool = False, sign_key: Path | None = None, reporter: Watching | None = None
+    settings: AdaptSettings,
+    *,
+    fresh: bool = False,
+    sign_key: Path | None = None,
+    log_file: Path | None = None,
+    reporter: Watching | None = None,
 ) -> dict[str, Any]:
     """Adapt to the images of an inbox, predict them, delete them; a summary in numbers.
 
     What is learned goes on from the checkpoint beside the predictions, unless `fresh` starts the learners anew. Each
-    query's receipt goes to the ledger there, signed if there is a `sign_key`.
+    query's receipt goes to the ledger there, signed if there is a `sign_key`. Events go to the `log_file`.
     """
     reporter = reporter or Watching()
     kind = get_method(settings.method)
     check_runs_online(kind, settings.options)
-    check_places(settings)
+    check_places(settings, log_file)
     key = load_signing_key(sign_key) if sign_key else None
+    if settings.prove_every and settings.options.burn != "strict":
+        raise BadSettings("a search of the memory proves nothing unless burning is strict; leave --prove-every out")
+    memory = memory_for(settings.options.burn)
     inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
     with (
         sole_user(settings.state, "--predictions"),
         inbox.to_oneself(),
         Ledger(settings.state / LEDGER, key) as ledger,
+        Log(log_file) as log,
         StopSignal() as stop,
     ):
         preset = get_preset(settings.preset) if settings.preset else None
@@ -83,10 +97,21 @@ def adapt(
             augment = augment_of(settings.data, preset, size)
             identity = settings.identity | {"stamp": stamp_of(listing, names)}
             method, queries_before = make_ready(settings, source, augment, identity, fresh, reporter, stop)
-            stream = Stream(settings, inbox, source.shape, done, stop, tally, reporter)
-            ledger.begin(settings.model_dump(mode="json"), after=predictions.queries)
-            work_off(settings, method, stream, predictions, ledger, identity, queries_before, tally, reporter, stop)
-            summary = summarise(settings, tally, queries_before)
+            log.write("started", burn=settings.options.burn, query=predictions.queries)
+            proof = prove_at_start(method, memory, settings.query_size, reporter.note)
+            scan = proof.as_numbers() if proof else None
+            if proof:
+                log.write("proved", found=proof.found, scanned=proof.scanned, seconds=proof.seconds)
+            stream = Stream(settings, inbox, source.shape, memory, done, stop, tally, reporter)
+            ledger.begin(settings.model_dump(mode="json"), after=predictions.queries, scan=scan)
+            work = Work(settings, method, memory, predictions, ledger, log, identity, queries_before)
+            end: End = "failed"
+            try:
+                work_off(work, stream, tally, reporter, stop)
+                end = "stopped" if stop.requested else "finished"
+            finally:
+                log.write("ended", end=end, files=tally.predicted, quarantined=tally.quarantined)
+            summary = summarise(settings, tally, queries_before) | {"proof": scan}
             with writing_to(settings.state):
                 save_model(settings.state / "model.safetensors", method)
                 write_atomically(settings.state / "summary.json", json.dumps(summary, indent=2) + "\n")
@@ -97,7 +122,7 @@ def adapt(
     return summary
 
 
-def check_places(settings: AdaptSettings) -> None:
+def check_places(settings: AdaptSettings, log_file: Path | None = None) -> None:
     """Refuse folders that would make files of others be taken for images that arrive, and deleted."""
     inbox = settings.inbox.resolve()
     for path, what in (
@@ -106,6 +131,7 @@ def check_places(settings: AdaptSettings) -> None:
         (settings.data.source, "the source"),
         (settings.data.folder, "the preset's folder"),
         (settings.options.weights, "the weights"),
+        (log_file, "the log"),
     ):
         if path and path.resolve().is_relative_to(inbox):
             raise BadSettings(f"{what} cannot be in the inbox: {path} is in {settings.inbox}; name another place")
@@ -229,28 +255,34 @@ def load_stored(state: Path, identity: dict[str, Any]) -> tuple[dict[str, Tensor
         ) from error
 
 
-def work_off(
-    settings: AdaptSettings,
-    method: Method,
-    stream: Stream,
-    predictions: PredictionFile,
-    ledger: Ledger,
-    identity: dict[str, Any],
-    queries_before: int,
-    tally: Tally,
-    reporter: Watching,
-    stop: StopSignal,
-) -> None:
+@dataclass(frozen=True)
+class Work:
+    """What working off an inbox is done with, and where what it leaves goes."""
+
+    settings: AdaptSettings
+    method: Method
+    memory: Memory
+    predictions: PredictionFile
+    ledger: Ledger
+    log: Log
+    identity: dict[str, Any]
+    queries_before: int  # that the learners have met
+
+
+def work_off(work: Work, stream: Stream, tally: Tally, reporter: Watching, stop: StopSignal) -> None:
     """Each query: adapt, predict, put the predictions on disk, delete the files, write the receipt.
 
     The receipt comes last, so that it stands for all of that. A kill can leave a query without one, never one without
     its query.
     """
+    settings, method, predictions = work.settings, work.method, work.predictions
     names = method.source.classes
 
     def checkpoint() -> None:
+        progress = {"queries": work.queries_before + tally.queries}
         try:
-            save_checkpoint(settings.state, method.state(), identity, {"queries": queries_before + tally.queries})
+            save_checkpoint(settings.state, method.state(), work.identity, progress)
+            work.log.write("checkpoint", query=predictions.queries)
         except OSError as error:
             reporter.note(f"no checkpoint could be written ({error.strerror}); the stream goes on without")
 
@@ -273,8 +305,24 @@ def work_off(
                 rows.append((arrival, values))
             predictions.append(rows)
             stream.finished(arrivals)
-            ledger.burned(samples=len(arrivals), wiped=query.wiped)
-            tally.add(prediction, labels, time.perf_counter() - started)
+            prove_now = settings.prove_every and (tally.queries + 1) % settings.prove_every == 0
+            scan = try_out(method, work.memory, settings.query_size) if prove_now else None
+            work.ledger.burned(samples=len(arrivals), wiped=query.wiped, scan=scan.as_numbers() if scan else None)
+            if scan and scan.finds:
+                raise Residue(f"of a test query that was burned, {places(scan)} are still in memory; no more is read")
+            seconds = time.perf_counter() - started
+            tally.add(prediction, labels, seconds)
+            work.log.write(
+                "query",
+                query=int(number),
+                samples=len(arrivals),
+                seconds=round(seconds, 4),
+                agreement=prediction.agreement,
+                kept=prediction.adaptation.kept,
+                confidence=round(float(prediction.confidence.mean()), 4),
+                skipped=prediction.adaptation.skipped,
+                wiped=query.wiped,
+            )
             reporter.tally(tally)
             if tally.queries % settings.checkpoint_every == 0:
                 checkpoint()
@@ -301,7 +349,7 @@ def summarise(settings: AdaptSettings, tally: Tally, queries_before: int) -> dic
         "seconds_per_query": statistics.median(tally.seconds) if tally.seconds else None,
         "files_per_second": tally.rate,
         "peak_rss_mb": peak_memory(),
-        "burned": KEPT if get_method(settings.method).keeps_target else BURNED,
+        "burned": BURNED[settings.options.burn],
         "predictions": str(settings.predictions),
         "settings": settings.model_dump(mode="json"),
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from crodobo.burn.memory import Memory
 from crodobo.config import AdaptSettings
 from crodobo.data.decode import decode
 from crodobo.errors import BadImage
@@ -28,6 +29,7 @@ class Stream:
         settings: AdaptSettings,
         inbox: Inbox,
         shape: tuple[int, ...],
+        memory: Memory,
         done: set[Arrival],
         stop: StopSignal,
         tally: Tally,
@@ -35,6 +37,7 @@ class Stream:
     ) -> None:
         self._settings, self._inbox, self._stop = settings, inbox, stop
         self._shape = (shape[0], shape[1], shape[2])
+        self._memory = memory
         self._taken: set[Arrival] = done  # at work, or to be kept although they are predicted
         self._doubtful: set[Arrival] = set()  # could not be decoded, but have not been there for long
         self._tally, self._reporter = tally, reporter
@@ -48,9 +51,8 @@ class Stream:
 
         def query() -> tuple[Query, list[Arrival]]:
             batch = torch.stack(images)
-            for image in images:
-                image.zero_()
-            made = Query(batch), list(arrivals)
+            self._memory.burn(images)
+            made = Query(batch, self._memory), list(arrivals)
             images.clear()
             arrivals.clear()
             return made
@@ -88,8 +90,7 @@ class Stream:
                         told = True
                     self._sleep(min(pause, since + self._settings.max_wait - time.monotonic()) if images else pause)
         finally:
-            for image in images:
-                image.zero_()
+            self._memory.burn(images)
 
     def close(self) -> None:
         """Make no more queries."""
@@ -142,4 +143,4 @@ class Stream:
                 self._tally.quarantined += self._inbox.put_away(arrival, str(error))
             return None
         self._taken.add(arrival)
-        return torch.from_numpy(pixels)
+        return self._memory.take(torch.from_numpy(pixels))

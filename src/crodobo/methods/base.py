@@ -160,8 +160,8 @@ class Method(ABC):
 
 def check_burning(method: type[Method], settings: MethodSettings) -> None:
     """Refuse a method that keeps target data where burning is on."""
-    if method.keeps_target and settings.burn:
+    if method.keeps_target and settings.burn != "off":
         raise BadSettings(
             f"{method.name} keeps target data, which burning after reading forbids; choose a method that keeps "
-            "nothing, or turn burning off (burn=False, --no-burn) where the target may be stored"
+            "nothing, or turn burning off (--burn off) where the target may be stored"
         )

@@ -48,7 +48,7 @@ class ConDA(Method):
     --------
     >>> import torch
     >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("conda")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn=False)
+    >>> method = get_method("conda")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn="off")
     >>> with Query(torch.rand(3, 1, 32, 32)) as query:
     ...     len(method.step(query).labels)
     3

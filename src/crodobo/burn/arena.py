@@ -61,7 +61,7 @@ class Arena(Memory):
     """
 
     def __init__(self) -> None:
-        self._chunks: list[_Chunk] = []
+        self._chunks = [_ask_for(SMALLEST)]  # so that it is known at once if the system does not grant it
         self._taken: dict[int, tuple[_Chunk, int, int]] = {}  # by address: where a tensor lies, and its room
         self._lock = threading.Lock()  # the next query is made while one is at work
 

@@ -282,7 +282,7 @@ def work_off(work: Work, stream: Stream, tally: Tally, reporter: Watching, stop:
         progress = {"queries": work.queries_before + tally.queries}
         try:
             save_checkpoint(settings.state, method.state(), work.identity, progress)
-            work.log.write("checkpoint", query=predictions.queries)
+            work.log.write("checkpoint", query=first - 1 + tally.queries)
         except OSError as error:
             reporter.note(f"no checkpoint could be written ({error.strerror}); the stream goes on without")
 
@@ -305,12 +305,12 @@ def work_off(work: Work, stream: Stream, tally: Tally, reporter: Watching, stop:
                 rows.append((arrival, values))
             predictions.append(rows)
             stream.finished(arrivals)
+            seconds = time.perf_counter() - started
             prove_now = settings.prove_every and (tally.queries + 1) % settings.prove_every == 0
             scan = try_out(method, work.memory, settings.query_size) if prove_now else None
             work.ledger.burned(samples=len(arrivals), wiped=query.wiped, scan=scan.as_numbers() if scan else None)
             if scan and scan.finds:
                 raise Residue(f"of a test query that was burned, {places(scan)} are still in memory; no more is read")
-            seconds = time.perf_counter() - started
             tally.add(prediction, labels, seconds)
             work.log.write(
                 "query",

@@ -67,6 +67,7 @@ class MethodSettings(LearnerSettings):
     seed: Seed = 0
     order: Order = "adapt-then-predict"
     burn: bool = True  # refuse methods that keep target data
+    guard: bool = True  # against bursts of few classes, and collapse
     parallel: bool = True
     threads: Positive | None = None  # None: the cores, shared among the learners
 

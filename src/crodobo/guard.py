@@ -62,7 +62,7 @@ class Guard:
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
         """Look at a query before it is learned: whether it should be, and whether the learners had collapsed."""
         if self.good is None:
-            self.good = self.next = Weights(self.learners, 0)
+            self.good = self.next = Weights(self.learners, int(self.counts[1]))
         looked = images[-int(self.counts[0]) % ONE_IN :: ONE_IN]
         seen = self._glance(looked, engine)
         if seen.isfinite().all():
@@ -144,8 +144,8 @@ class Guard:
         for mix in (self.glance, self.close, self.answers):
             mix.clear()
         self.agreement[0] = self.agreement[1]
-        where = f"of query {self.good.query}" if self.good.query else "from before the first query"
-        return f"the learners had collapsed ({reason}); their last good weights, {where}, are restored"
+        ago = int(self.counts[1]) - self.good.queries
+        return f"the learners had collapsed ({reason}); their last good weights, of {ago} queries ago, are restored"
 
     def _follow_agreement(self, agreement: float | None) -> None:
         if agreement is None:
@@ -168,10 +168,10 @@ class Guard:
 
 
 class Weights:
-    """A copy of the learners' weights and statistics as they were after a query, in memory alone."""
+    """A copy of the learners' weights and statistics as they were after so many queries, in memory alone."""
 
-    def __init__(self, learners: list[Learner], query: int) -> None:
-        self.query = query
+    def __init__(self, learners: list[Learner], queries: int) -> None:
+        self.queries = queries
         self._copies = [{name: value.clone() for name, value in living(learner).items()} for learner in learners]
 
     @torch.no_grad()

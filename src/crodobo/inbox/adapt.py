@@ -275,6 +275,9 @@ def work_off(
             stream.finished(arrivals)
             ledger.burned(samples=len(arrivals), wiped=query.wiped)
             tally.add(prediction, labels, time.perf_counter() - started)
+            if prediction.adaptation.restored:
+                tally.restored.append(f"query {number}: {prediction.adaptation.restored}")
+                reporter.note(tally.restored[-1])
             reporter.tally(tally)
             if tally.queries % settings.checkpoint_every == 0:
                 checkpoint()
@@ -298,6 +301,8 @@ def summarise(settings: AdaptSettings, tally: Tally, queries_before: int) -> dic
         "agreement": statistics.fmean(tally.agreement) if tally.agreement else None,
         "kept": statistics.fmean(tally.kept) if tally.kept else None,
         "skipped_updates": tally.skipped,
+        "held_queries": tally.held,
+        "restored_weights": tally.restored,
         "seconds_per_query": statistics.median(tally.seconds) if tally.seconds else None,
         "files_per_second": tally.rate,
         "peak_rss_mb": peak_memory(),

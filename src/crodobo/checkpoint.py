@@ -16,7 +16,7 @@ from torch import Tensor
 from crodobo.errors import BadCheckpoint
 from crodobo.files import unfinished_name, write_atomically
 
-FORMAT = 3
+FORMAT = 4
 NAME = "checkpoint.safetensors"
 
 

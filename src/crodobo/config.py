@@ -68,6 +68,7 @@ class MethodSettings(LearnerSettings):
     seed: Seed = 0
     order: Order = "adapt-then-predict"
     burn: Burn = "standard"  # off: nothing is overwritten, and methods may keep target data
+    guard: bool = True  # against bursts of few classes, and collapse
     parallel: bool = True
     threads: Positive | None = None  # None: the cores, shared among the learners
 

@@ -12,7 +12,7 @@ from crodobo.augment import Augment
 from crodobo.backbones import Backbone, build_backbone
 from crodobo.config import LearnerSettings
 from crodobo.engine import Engine
-from crodobo.normalisation import batch_norms, batch_statistics, mixed_statistics, running_weight
+from crodobo.normalisation import Norm, batch_norms, batch_statistics, mixed_statistics, running_weight
 from crodobo.prediction import Prediction
 from crodobo.source import Source
 
@@ -152,14 +152,14 @@ class Learner:
         return Encoded(features, self.network.classifier(features))
 
     @torch.no_grad()
-    def predict(self, images: Tensor) -> Tensor:
-        """Class probabilities, with the BatchNorm statistics that the `norm` setting names."""
-        return self.describe(images).probabilities
+    def predict(self, images: Tensor, norm: Norm | None = None) -> Tensor:
+        """Class probabilities, with the BatchNorm statistics that the `norm` setting names, or others."""
+        return self.describe(images, norm).probabilities
 
     @torch.no_grad()
-    def describe(self, images: Tensor) -> Encoded:
+    def describe(self, images: Tensor, norm: Norm | None = None) -> Encoded:
         """Features and logits as at prediction."""
-        weight = running_weight(self.settings.norm, self.settings.running_weight, len(images))
+        weight = running_weight(norm or self.settings.norm, self.settings.running_weight, len(images))
         with mixed_statistics(self._norms, weight):
             features = self.network.features(images)
         return Encoded(features, self.network.classifier(features))
@@ -272,9 +272,9 @@ def warm_up(
     engine.map(lambda learner: learner.warm_up(source, augment, after_step), learners)
 
 
-def average(learners: list[Learner], engine: Engine, images: Tensor) -> Prediction:
+def average(learners: list[Learner], engine: Engine, images: Tensor, norm: Norm | None = None) -> Prediction:
     """The learners' joint prediction of images in 0..1: the mean of their probabilities."""
-    each = torch.stack(engine.map(lambda learner: learner.predict(images), learners))
+    each = torch.stack(engine.map(lambda learner: learner.predict(images, norm), learners))
     votes = each.argmax(dim=2)
     agreement = float((votes == votes[0]).all(dim=0).float().mean()) if len(each) > 1 else None
     return Prediction(each.mean(dim=0), agreement)

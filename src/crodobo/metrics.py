@@ -67,6 +67,8 @@ class QueryRecord:
     agreement: float | None
     confidence: float
     skipped: int
+    held: int
+    restored: int
     seconds: float
 
 
@@ -74,7 +76,8 @@ class QueryRecord:
 class StreamRecord:
     """All that a stream leaves behind: counts, a row a query, and the predictions. No sample.
 
-    A sample of a refused query has the prediction −1 and counts in no accuracy; `refused` says why.
+    A sample of a refused query has the prediction −1 and counts in no accuracy; `refused` says why, and `restored` why
+    the learners got their last good weights back.
     """
 
     confusion: ConfusionMatrix
@@ -82,6 +85,7 @@ class StreamRecord:
     predicted: list[int] = field(default_factory=list)
     confidence: list[float] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
 
     @property
     def queries(self) -> int:
@@ -96,6 +100,9 @@ class StreamRecord:
     def add(self, prediction: Prediction, labels: Tensor, seconds: float) -> None:
         """Score a query's prediction."""
         predicted, confidence = prediction.labels, prediction.confidence
+        adaptation = prediction.adaptation
+        if adaptation.restored:
+            self.restored.append(f"query {self.queries + 1}: {adaptation.restored}")
         self.confusion.update(predicted, labels)
         self.predicted += predicted.tolist()
         self.confidence += confidence.tolist()
@@ -105,10 +112,12 @@ class StreamRecord:
                 samples=len(labels),
                 correct=int((predicted == labels).sum()),
                 online_accuracy=self.online_accuracy,
-                kept=prediction.adaptation.kept,
+                kept=adaptation.kept,
                 agreement=prediction.agreement,
                 confidence=float(confidence.mean()),
-                skipped=prediction.adaptation.skipped,
+                skipped=adaptation.skipped,
+                held=int(adaptation.held),
+                restored=int(adaptation.restored is not None),
                 seconds=seconds,
             )
         )
@@ -127,6 +136,7 @@ class StreamRecord:
             "predicted": self.predicted,
             "confidence": self.confidence,
             "refused": self.refused,
+            "restored": self.restored,
         }
 
     @classmethod
@@ -135,4 +145,4 @@ class StreamRecord:
         confusion = ConfusionMatrix(len(data["confusion"]))
         confusion.counts = torch.tensor(data["confusion"], dtype=torch.int64)
         rows = [QueryRecord(**row) for row in data["rows"]]
-        return cls(confusion, rows, data["predicted"], data["confidence"], data["refused"])
+        return cls(confusion, rows, data["predicted"], data["confidence"], data["refused"], data["restored"])

@@ -88,6 +88,8 @@ class Outcome:
             "agreement": mean([row.agreement for row in record.rows]),
             "refused_queries": record.refused,
             "skipped_updates": sum(row.skipped for row in record.rows),
+            "held_queries": sum(row.held for row in record.rows),
+            "restored_weights": record.restored,
             "seconds_per_query": statistics.median([row.seconds for row in record.rows] or [0.0]),
             "warmup_seconds": self.warmup_seconds,
             "peak_rss_mb": peak_memory(),

@@ -17,11 +17,17 @@ class Adaptation:
         Learners whose update was left out because its loss or gradient was not finite.
     bootstrap
         For each learner, which samples of the public source it was shown with the query.
+    held
+        Whether nothing was learned from the query, because it holds far fewer classes than usual.
+    restored
+        Why the learners' last good weights were put back, as a sentence; None where they were not.
     """
 
     kept: float | None = None
     skipped: int = 0
     bootstrap: tuple[Tensor, ...] = ()
+    held: bool = False
+    restored: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

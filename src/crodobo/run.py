@@ -153,6 +153,8 @@ def stream_through(
 
     def after_query(record: StreamRecord, prediction: Prediction | None) -> None:
         reporter.query(record)
+        if prediction and prediction.adaptation.restored:
+            reporter.note(record.restored[-1])
         if prediction and benchmark.public and record.queries == shown:
             bootstrap = [drawn[:EXHIBITED].tolist() for drawn in prediction.adaptation.bootstrap]
             progress["exhibit"] = {"query": shown, "bootstrap": bootstrap}

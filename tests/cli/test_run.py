@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,9 @@ from crodobo.burn.ledger import digest_of
 from crodobo.checkpoint import NAME
 from crodobo.cli.main import main
 from crodobo.files import sole_user
+from crodobo.guard import Guard
+from crodobo.learner import Learner
+from crodobo.prediction import Adaptation
 
 Crodobo = Callable[..., tuple[int, str, str]]
 Command = Callable[..., list[str]]
@@ -99,6 +103,45 @@ def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
     right = [row[2] == row[4] for row in predictions(finished)[1:]]
     assert sum(right) / len(right) == result["online_accuracy"]
     assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def leave_out(learner: Learner, *_: object) -> bool:
+    """As an update does whose loss is not finite."""
+    learner.forget()
+    return False
+
+
+def test_all_that_protects_the_learners_is_counted_and_said(
+    tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([Adaptation(), Adaptation(held=True), Adaptation(restored="the learners had collapsed")])
+    monkeypatch.setattr(Guard, "before", lambda *_: next(found))
+    monkeypatch.setattr(Learner, "update", leave_out)
+    arguments = [*SHORTEST, "--queries", "3", "--out", tmp_path / "run"]
+    status, text, _ = crodobo(*arguments)
+    assert status == 0
+    assert "query 3: the learners had collapsed" in text
+    for line in (r"skipped updates\s+4", r"held queries\s+1", r"restored weights\s+1"):
+        assert re.search(line, text)
+    assert "skipped 4 · held 1 · restored 1" in text
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["skipped_updates"], result["held_queries"]) == (4, 1)
+    assert result["restored_weights"] == ["query 3: the learners had collapsed"]
+    rows = list(csv.DictReader((tmp_path / "run" / "curve.csv").read_text().splitlines()))
+    assert [(row["skipped"], row["held"], row["restored"]) for row in rows] == [
+        ("2", "0", "0"),
+        ("0", "1", "0"),
+        ("2", "0", "1"),
+    ]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "query 3: the learners had collapsed" in page
+    assert "1 queries of far fewer classes than usual" in page
+
+
+def test_without_the_guard_nothing_is_held(tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Guard, "before", lambda *_: Adaptation(held=True))
+    assert crodobo(*SHORTEST, "--no-guard", "--out", tmp_path / "run", "--quiet")[0] == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["held_queries"] == 0
 
 
 def test_the_model_predicts_what_the_run_did(finished: Path) -> None:

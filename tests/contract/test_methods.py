@@ -137,7 +137,7 @@ def test_an_error_in_the_middle_of_a_step_leaves_the_learners_as_they_were(
 
 
 def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable[..., Method]) -> None:
-    method = make()
+    method = make(guard=False)
     ask(method, make_images())
     with torch.no_grad():
         for learner in method.learners:
@@ -153,6 +153,20 @@ def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable
     ]
     assert not changed
     assert prediction.adaptation.skipped in (0, len(method.learners))
+
+
+def test_weights_that_are_not_finite_are_replaced_by_the_last_good_ones(make: Callable[..., Method]) -> None:
+    method = make()
+    if not method.learns:
+        return  # nothing that a query does can spoil them
+    ask(method, make_images())
+    with torch.no_grad():
+        for learner in method.learners:
+            learner.network.bottleneck[0].weight[0, 0] = float("nan")
+    prediction = ask(method, make_images(seed=1))
+    assert prediction.probabilities.isfinite().all()
+    assert "their last good weights, of 1 queries ago, are restored" in str(prediction.adaptation.restored)
+    assert not ask(method, make_images(seed=2)).adaptation.restored
 
 
 def test_no_gradient_outlives_a_step(make: Callable[..., Method]) -> None:

@@ -31,11 +31,14 @@ from crodobo.burn.signing import load_public_key, make_key_pair
 from crodobo.checkpoint import NAME
 from crodobo.config import AdaptSettings, DataSettings
 from crodobo.errors import BadCheckpoint, BadData, BadSettings, CrodoboError, Interrupted
+from crodobo.guard import Guard
 from crodobo.inbox import adapt
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.predictions import PredictionFile
 from crodobo.inbox.stream import Stream
 from crodobo.inbox.tally import Watching
+from crodobo.learner import Learner
+from crodobo.prediction import Adaptation
 
 Picture = Callable[[int], bytes]
 Put = Callable[..., Path]
@@ -148,6 +151,27 @@ def test_learners_go_on_and_queries_are_counted_on(make: Make, put: Put, picture
     assert notes.texts == ["going on with learners that have met 2 queries"]
     assert summary["queries_in_all"] == 3
     assert [row["query"] for row in rows_of(make().predictions)] == ["1", "2", "3"]
+
+
+def leave_out(learner: Learner, *_: object) -> bool:
+    """As an update does whose loss is not finite."""
+    learner.forget()
+    return False
+
+
+def test_all_that_protects_the_learners_is_counted_and_said(
+    make: Make, put: Put, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([Adaptation(), Adaptation(held=True), Adaptation(restored="the learners had collapsed")])
+    monkeypatch.setattr(Guard, "before", lambda *_: next(found))
+    monkeypatch.setattr(Learner, "update", leave_out)
+    for number in range(20):
+        put(f"{number}.png", picture(number))
+    notes = Notes()
+    summary = adapt(make(method="source-only"), reporter=notes)
+    assert notes.texts == ["query 3: the learners had collapsed"]
+    assert (summary["skipped_updates"], summary["held_queries"]) == (2, 1)
+    assert summary["restored_weights"] == notes.texts
 
 
 def test_an_empty_inbox_is_no_error(make: Make) -> None:

@@ -93,6 +93,13 @@ NormOption = Annotated[
     typer.Option("--norm", help="BatchNorm statistics at prediction.  [default: the method's, mostly mixed]"),
 ]
 OrderOption = Annotated[Order | None, typer.Option("--order", help="Which comes first.  [default: adapt-then-predict]")]
+Guard = Annotated[
+    bool,
+    typer.Option(
+        "--guard/--no-guard",
+        help="Leave bursts of few classes unlearned, and restore good weights after a collapse, or not.",
+    ),
+]
 Stream = Annotated[
     str | None,
     typer.Option(
@@ -163,7 +170,7 @@ def given(**options: Any) -> dict[str, Any]:
 
 LEARNING = (
     *("backbone", "pretrained", "weights", "norm", "running_weight", "order", "warmup", "lr", "backbone_lr_scale"),
-    *("weight_decay", "learners", "seed", "tau", "lam", "objective", "burn", "parallel", "threads"),
+    *("weight_decay", "learners", "seed", "tau", "lam", "objective", "burn", "guard", "parallel", "threads"),
 )
 STREAMING = ("query_size", "queries", "image_size", "stream", "stream_seed", "checkpoint_every", "cache_size")
 OWN_SIZE = 224  # of images of one's own, for a backbone other than the small one

@@ -51,8 +51,10 @@ def describe(record: StreamRecord) -> str:
     if (agreement := recent(rows, "agreement")) is not None:
         parts.append(f"agree {percent(agreement)}")
     parts.append(f"{recent(rows, 'seconds') or 0:.2f} s/query")
-    if record.refused:
-        parts.append(f"refused {len(record.refused)}")
+    counts = {name: sum(getattr(row, name) for row in rows) for name in ("skipped", "held", "restored")}
+    for name, count in ({"refused": len(record.refused)} | counts).items():
+        if count:
+            parts.append(f"{name} {count}")
     return " · ".join(parts)
 
 
@@ -82,6 +84,9 @@ def describe_files(tally: Tally) -> str:
         parts.append(f"kept {percent(sum(tally.kept) / len(tally.kept))}")
     if tally.agreement:
         parts.append(f"agree {percent(sum(tally.agreement) / len(tally.agreement))}")
+    for name, count in (("skipped", tally.skipped), ("held", tally.held), ("restored", len(tally.restored))):
+        if count:
+            parts.append(f"{name} {count}")
     if tally.seconds:
         parts.append(f"{tally.seconds[-1]:.2f} s/query · {tally.rate:.1f} files/s")
     return " · ".join(parts)
@@ -221,6 +226,15 @@ def _facts() -> Table:
     return table
 
 
+def protected(result: dict[str, Any]) -> dict[str, int]:
+    """How often the learners were kept from harm, of each kind."""
+    return {
+        "skipped updates": result["skipped_updates"],
+        "held queries": result["held_queries"],
+        "restored weights": len(result["restored_weights"]),
+    }
+
+
 def print_summary(result: dict[str, Any], folder: Path) -> None:
     """The result in a few lines, and where the rest is."""
     console = SteadyConsole()
@@ -238,7 +252,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     table.add_row("peak memory", f"{result['peak_rss_mb']:.0f} MB")
     for name, count in (
         ("refused queries", len(result["refused_queries"])),
-        ("skipped updates", result["skipped_updates"]),
+        *protected(result).items(),
     ):
         if count:
             table.add_row(name, str(count))
@@ -267,8 +281,9 @@ def print_adapted(summary: dict[str, Any]) -> None:
         table.add_row("pseudo-labels kept", percent(summary["kept"]))
     if summary["agreement"] is not None:
         table.add_row("learners agree", percent(summary["agreement"]))
-    if summary["skipped_updates"]:
-        table.add_row("skipped updates", str(summary["skipped_updates"]))
+    for name, count in protected(summary).items():
+        if count:
+            table.add_row(name, str(count))
     if summary["queries"]:
         table.add_row("queries", f"{summary['queries']}, {summary['queries_in_all']} in all")
         table.add_row("time per query", f"{summary['seconds_per_query']:.2f} s")

@@ -323,6 +323,10 @@ def work_off(work: Work, stream: Stream, tally: Tally, reporter: Watching, stop:
                 skipped=prediction.adaptation.skipped,
                 wiped=query.wiped,
             )
+            if prediction.adaptation.restored:
+                tally.restored.append(f"query {number}: {prediction.adaptation.restored}")
+                reporter.note(tally.restored[-1])
+                work.log.write("restored", query=int(number))
             reporter.tally(tally)
             if tally.queries % settings.checkpoint_every == 0:
                 checkpoint()
@@ -346,6 +350,8 @@ def summarise(settings: AdaptSettings, tally: Tally, queries_before: int) -> dic
         "agreement": statistics.fmean(tally.agreement) if tally.agreement else None,
         "kept": statistics.fmean(tally.kept) if tally.kept else None,
         "skipped_updates": tally.skipped,
+        "held_queries": tally.held,
+        "restored_weights": tally.restored,
         "seconds_per_query": statistics.median(tally.seconds) if tally.seconds else None,
         "files_per_second": tally.rate,
         "peak_rss_mb": peak_memory(),

@@ -23,6 +23,8 @@ class Tally:
     confidence: float = 0.0  # sum over all samples
     classes: Counter[str] = field(default_factory=Counter)
     skipped: int = 0
+    held: int = 0
+    restored: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
     def add(self, prediction: Prediction, names: list[str], seconds: float) -> None:
@@ -33,6 +35,7 @@ class Tally:
         self.confidence += float(prediction.confidence.sum())
         self.seconds.append(seconds)
         self.skipped += prediction.adaptation.skipped
+        self.held += prediction.adaptation.held
         if prediction.agreement is not None:
             self.agreement.append(prediction.agreement)
         if prediction.adaptation.kept is not None:

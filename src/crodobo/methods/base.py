@@ -13,6 +13,7 @@ from crodobo.augment import Augment
 from crodobo.config import MethodSettings
 from crodobo.engine import Sequence, make_engine
 from crodobo.errors import BadQuery, BadSettings
+from crodobo.guard import Guard
 from crodobo.learner import Learner, average, make_learners, warm_up
 from crodobo.pixels import Images
 from crodobo.prediction import Adaptation, Prediction
@@ -78,6 +79,7 @@ class Method(ABC):
         self.largest = 0  # samples of the largest query so far
         self._expected: int | None = None
         Sequence(self.engine.threads).map(self.prepare, self.learners)
+        self.guard = Guard(self.learners, source) if self.settings.guard and self.learns else None
 
     def prepare(self, learner: Learner) -> None:  # noqa: B027
         """Get a warm learner ready for the first query: attach what it needs, choose what it learns."""
@@ -118,19 +120,35 @@ class Method(ABC):
         for learner in self.learners:
             # Adam would take a step of full length on a handful of samples, however noisy their gradient.
             learner.share = len(images) / largest
+        watched = {name: value.clone() for name, value in self.guard.state().items()} if self.guard else {}
         try:
-            if self.settings.order == "adapt-then-predict":
-                adaptation = self.adapt(query, images)
-                prediction = replace(average(self.learners, self.engine, images), adaptation=adaptation)
-            else:
-                prediction = average(self.learners, self.engine, images)
-                prediction = replace(prediction, adaptation=self.adapt(query, images))
+            prediction = self._guarded(query, images) if self.guard else self._taken_in(query, images)
         except BaseException:
             for learner in self.learners:
                 learner.forget()
+            if self.guard:
+                self.guard.load_state(watched)
             raise
         self.steps, self.largest = self.steps + 1, largest
         return prediction
+
+    def _taken_in(self, query: Query, images: Tensor) -> Prediction:
+        if self.settings.order == "adapt-then-predict":
+            adaptation = self.adapt(query, images)
+            return replace(average(self.learners, self.engine, images), adaptation=adaptation)
+        prediction = average(self.learners, self.engine, images)
+        return replace(prediction, adaptation=self.adapt(query, images))
+
+    def _guarded(self, query: Query, images: Tensor) -> Prediction:
+        assert self.guard
+        found = self.guard.before(images, self.engine)
+        if found.held:
+            prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
+        else:
+            prediction = self._taken_in(query, images)
+            if found.restored:
+                prediction = replace(prediction, adaptation=replace(prediction.adaptation, restored=found.restored))
+        return self.guard.after(images, prediction, self.engine)
 
     def predict(self, images: Tensor | np.ndarray) -> Prediction:
         """Predict images without adapting to them."""
@@ -145,6 +163,8 @@ class Method(ABC):
         state |= {"steps": torch.tensor(self.steps), "largest": torch.tensor(self.largest)}
         for number, learner in enumerate(self.learners):
             state |= {f"learners.{number}.{name}": value for name, value in learner.state().items()}
+        if self.guard:
+            state |= {f"guard.{name}": value for name, value in self.guard.state().items()}
         return state
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -156,6 +176,8 @@ class Method(ABC):
             learner.load_state(
                 {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
             )
+        if self.guard:
+            self.guard.load_state({name: state[f"guard.{name}"] for name in self.guard.state()})
 
 
 def check_burning(method: type[Method], settings: MethodSettings) -> None:

@@ -5,8 +5,8 @@ stream or the learners, the last good weights tell: what they too see as a few c
 without being learned; where they see many, the learners have collapsed. Learners that no longer agree, or that no
 longer know the public source, have collapsed as well.
 
-What is usual is learned from the stream: its first 1024 samples are not protected from bursts. It is told by one sample
-in eight, so that watching costs next to nothing.
+What is usual is learned from the stream, from one sample in eight, so that watching costs next to nothing. In the first
+1024 samples only weights that are no longer finite, or no longer know the source, are put back.
 """
 
 import math
@@ -88,8 +88,8 @@ class Guard:
             self.answers.add(prediction.probabilities)
             self._follow_agreement(prediction.agreement)
         recent, usual = self.agreement.tolist()
-        narrow = self.counts[0] > TRUST and narrower(self.answers, self.usual, SURE)
-        suspicious = not finite or narrow or recent < usual / 2
+        unusual = recent < usual / 2 or narrower(self.answers, self.usual, SURE)
+        suspicious = not finite or (self.counts[0] > TRUST and unusual)
         due = int(self.counts[0]) % EVERY < len(images)
         if suspicious or (due and self._lost(engine)):
             if reason := self._collapse(images, engine):

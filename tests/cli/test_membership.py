@@ -4,9 +4,16 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from crodobo.audit.membership.findings import check_same_images
+from crodobo.audit.membership.plan import ShadowPlan
+from crodobo.data import load_benchmark
+from crodobo.errors import BadCheckpoint
 
 Crodobo = Callable[..., tuple[int, str, str]]
 AUDIT = ("audit", "membership", "--methods", "source-only", "--runs", "4")
@@ -84,6 +91,14 @@ def test_other_settings_are_not_mixed_with_what_is_there(
     assert "holds a shadow run with other settings (passes 1, not 3); choose another --out, or --fresh" in errors
 
 
+def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audited: tuple[Path, str]) -> None:
+    settings: dict[str, Any] = {"options": {"warmup": 1}, "run": {"queries": 2, "query_size": 8}}
+    plan = ShadowPlan(audited[0], "glyphs", ("source-only",), runs=4, **settings)
+    check_same_images(plan, load_benchmark("glyphs"))
+    with pytest.raises(BadCheckpoint, match="the images or their labels have changed since the run in"):
+        check_same_images(plan, replace(load_benchmark("glyphs"), stamp="another"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -93,6 +108,7 @@ def test_other_settings_are_not_mixed_with_what_is_there(
         (("--methods", "ent,ent"), "error: there is no method to attack, or one is named twice; check --methods"),
         (("--methods", "shot"), "error: shot has no online form"),
         (("--benchmark", "nothing"), "error: there is no benchmark 'nothing'"),
+        (("--backbone", "nothing"), "error: there is no backbone 'nothing'"),
         (("--query-size", "0"), "error: query_size cannot be 0"),
     ],
 )

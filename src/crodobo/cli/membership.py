@@ -97,12 +97,14 @@ def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet
     from crodobo.engine import available_cores
     from crodobo.errors import CrodoboError
     from crodobo.files import sole_user
+    from crodobo.learner import make_learners
     from crodobo.report.membership import in_words, write_membership
     from crodobo.run import load_data
 
     settings = plan.settings(plan.methods[0])
     with make_reporter(quiet) as reporter:
         benchmark = load_data(settings, reporter)  # made once, before many processes would
+    make_learners(benchmark.source, 1, 0, settings.options)  # is there a backbone?
     console = SteadyConsole(quiet=quiet)
 
     def say(text: str) -> None:
@@ -116,6 +118,7 @@ def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet
         check_same_images(plan, benchmark)
         with watching(console) as monitor:
             problems = carry_out(plan, jobs or available_cores(), monitor, AUDITING)
+        say("attacking the final weights of each run, with the others as shadows")
         failed = {task.settings.method for task in plan.shadows if load_scores(task) is None}
         findings = [find(plan, benchmark, method) for method in plan.methods if method not in failed]
         if findings and not print_table(console, write_membership(plan, findings)):

@@ -38,7 +38,8 @@ def in_words(finding: Finding) -> str:
     estimates = finding.attacks[finding.strongest].estimates
     rate = min(FALSE_ALARMS)
     auc, named = estimates["auc"], estimates[f"tpr_at_{rate}"]
-    more = auc.low > 0.5 or named.low > rate
+    every = [attacked.estimates for attacked in finding.attacks.values()]
+    more = any(each["auc"].low > 0.5 or each[f"tpr_at_{rate}"].low > rate for each in every)
     return (
         f"{finding.method}: of a member and a non-member, an attacker who has the weights picks the member "
         f"{_percent(auc.value)} % of the time ({_percent(auc.low)} to {_percent(auc.high)}; guessing, 50); allowed one "
@@ -123,32 +124,34 @@ def as_data(plan: ShadowPlan, findings: list[Finding]) -> dict[str, Any]:
 
 
 def draw_membership(plan: ShadowPlan, findings: list[Finding]) -> bytes:
-    """ROC curves on logarithmic axes, a panel for each method; PNG."""
-    across = min(4, len(findings))
+    """ROC curves on logarithmic axes, a panel for each method, with the strongest attack's intervals; PNG."""
+    across = min(3, len(findings))
     down = -(-len(findings) // across)
-    figure = Figure(figsize=(max(4.0, 2.6 * across), 2.75 * down + 0.5), dpi=150, layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
+    figure = Figure(figsize=(max(4.5, 3.3 * across), 3.2 * down + 0.3), dpi=150, layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).ravel()
     for panel in panels[len(findings) :]:
         panel.set_visible(False)
     for panel, finding in zip(panels, findings, strict=False):
         panel.plot(GRID, GRID, color="black", lw=0.8, ls=":", label="guessing")
         for name, attacked in finding.attacks.items():
             colour, style = STYLES[name]
-            shown = [value if value > 0 else float("nan") for value in attacked.curve]
-            panel.plot(GRID, shown, color=colour, ls=style, lw=1.4, label=name)
-        auc = finding.attacks[finding.strongest].estimates["auc"]
-        panel.set_title(f"{finding.method}: AUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f})", fontsize=8)
+            panel.plot(GRID, attacked.curve, color=colour, ls=style, lw=1.4, label=name)
+        estimates = finding.attacks[finding.strongest].estimates
+        for rate in FALSE_ALARMS:
+            bounds = estimates[f"tpr_at_{rate}"]
+            panel.plot([rate, rate], [max(bounds.low, GRID[0]), bounds.high], color=STYLES[finding.strongest][0], lw=3)
+        auc = estimates["auc"]
+        title = f"{finding.method}: {finding.strongest}, AUC {auc.value:.3f} ({auc.low:.3f}–{auc.high:.3f})"
+        panel.set_title(title, fontsize=8)
         panel.set(xscale="log", yscale="log", xlim=(GRID[0], 1), ylim=(GRID[0], 1))
+        panel.set_xlabel("false positive rate", fontsize=8)
+        panel.set_ylabel("true positive rate", fontsize=8)
         panel.grid(alpha=0.25)
-        panel.tick_params(labelsize=8)
+        panel.tick_params(labelsize=7)
         for side in ("top", "right"):
             panel.spines[side].set_visible(False)
-    figure.supxlabel("false positive rate", fontsize=9)
-    figure.supylabel("true positive rate", fontsize=9)
+    panels[0].legend(loc="lower right", fontsize=7, framealpha=0.9)
     figure.suptitle(f"Who was in the stream? {plan.benchmark}, {plan.runs} shadow runs", fontsize=10)
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8, frameon=False
-    )
     return png(figure)
 
 

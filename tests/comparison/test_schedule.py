@@ -15,6 +15,7 @@ import pytest
 
 from crodobo.comparison import Entry, Monitor, Plan, Task, carry_out, schedule
 from crodobo.comparison.schedule import Running
+from crodobo.comparison.work import Trade
 from crodobo.errors import Interrupted
 
 
@@ -93,7 +94,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> dict[str, PretendedProcess]:
     """The pretended processes by the task's title; they are at work until a test ends them."""
     started: dict[str, PretendedProcess] = {}
 
-    def start(context: object, task: Task) -> Running:
+    def start(context: object, task: Task, trade: object) -> Running:
         ours, theirs = multiprocessing.Pipe()
         started[task.title] = process = PretendedProcess(theirs)
         return Running(task, process, ours)  # type: ignore[arg-type]
@@ -275,13 +276,13 @@ def test_last_words_are_heard_whenever_they_come(plan: Plan) -> None:
 
 
 def test_finished_runs_are_told_and_their_warm_ups_not_made_again(
-    plan: Plan, processes: dict[str, PretendedProcess], monkeypatch: pytest.MonkeyPatch
+    plan: Plan, processes: dict[str, PretendedProcess]
 ) -> None:
     done = {"crodobo, seed 0", "ent, seed 0", "ent, seed 1"}
-    monkeypatch.setattr(schedule, "finished_result", lambda task: {} if task.title in done else None)
+    trade = Trade({}, lambda task: {} if task.title in done else None)
     log = Log()
     log.on_start = lambda task: finish(processes, task)
-    carry_out(plan, 1, log)
+    carry_out(plan, 1, log, trade)
     assert log.told == (6, 3)
     assert log.order == ["warm-up, seed 1", "crodobo, seed 1"], "nothing of seed 0 is needed"
 

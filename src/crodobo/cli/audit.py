@@ -1,4 +1,7 @@
-"""`crodobo audit`: look over what runs have left behind. The status is 0 if it is sound, 1 on a find."""
+"""`crodobo audit`: look over what runs have left behind. The status is 0 if it is sound, 1 on a find.
+
+`membership` measures and does not judge: its status is 0 whatever it finds.
+"""
 
 import re
 import sys
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crodobo.cli import options as o
+from crodobo.cli.membership import membership
 from crodobo.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -20,6 +24,8 @@ audit = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Look over what runs have left behind: the status is 0 if all is sound, 1 on a find.",
 )
+
+audit.command()(membership)
 
 
 @audit.command()

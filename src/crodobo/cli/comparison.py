@@ -23,6 +23,7 @@ from crodobo.errors import CrodoboError
 from crodobo.files import sole_user
 from crodobo.learner import make_learners
 from crodobo.report.comparison_page import write_comparison
+from crodobo.report.table import Table as ResultTable
 from crodobo.run import check_same_data, load_data
 
 
@@ -37,25 +38,18 @@ def carry_out_and_show(
     with sole_user(plan.folder):
         _refuse_strangers(plan.folder)
         if fresh:
-            for task in plan.tasks:
-                if task.kind != "warm-up":
-                    shutil.rmtree(task.folder, ignore_errors=True)
-                task.warm_start.unlink(missing_ok=True)
+            forget(plan.tasks)
         console = SteadyConsole(quiet=quiet)
         for note in notes:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
         for task in plan.tasks:
             if task.kind == "online" and (result := finished_result(task)):
                 check_same_data(result, benchmark, task.folder)
-        with _monitor(console) as monitor:
+        with watching(console) as monitor:
             problems = carry_out(plan, jobs or available_cores(), monitor)
         results = collect(plan if study else widen(plan), problems)
         table = write_comparison(results, study)
-    detailed = table.to_terminal()
-    room = console.options.update(max_width=10_000)
-    fits = Measurement.get(console, room, detailed).maximum <= console.width
-    console.print(detailed if fits else table.to_terminal(detailed=False), highlight=False)
-    if not fits and any(column.detail for column in table.columns):
+    if not print_table(console, table):
         console.print("the classes are in the report; the terminal is too narrow for them", highlight=False)
     if quiet:
         print(plan.folder)
@@ -66,6 +60,15 @@ def carry_out_and_show(
         raise CrodoboError(
             f"{len(problems)} of {len(plan.tasks)} runs failed, the table is made of the others ({names})"
         )
+
+
+def print_table(console: Console, table: ResultTable) -> bool:
+    """Print a table, without its details where there is no room for them; whether nothing was left out."""
+    detailed = table.to_terminal()
+    room = console.options.update(max_width=10_000)
+    fits = Measurement.get(console, room, detailed).maximum <= console.width
+    console.print(detailed if fits else table.to_terminal(detailed=False), highlight=False)
+    return fits or not any(column.detail for column in table.columns)
 
 
 def default_folder(what: str, chosen: Chosen) -> Path:
@@ -98,8 +101,17 @@ def _refuse_strangers(folder: Path) -> None:
         raise CrodoboError(f"{folder} holds a single run; choose another --out")
 
 
+def forget(tasks: list[Task]) -> None:
+    """Remove what tasks have left behind."""
+    for task in tasks:
+        if task.kind != "warm-up":
+            shutil.rmtree(task.folder, ignore_errors=True)
+        task.warm_start.unlink(missing_ok=True)
+
+
 @contextmanager
-def _monitor(console: Console) -> Iterator[Monitor]:
+def watching(console: Console) -> Iterator[Monitor]:
+    """A monitor that suits where the output goes."""
     if console.quiet:
         yield Monitor()
     elif console.is_terminal:

@@ -10,7 +10,7 @@ from crodobo.config import RunSettings
 from crodobo.errors import BadSettings
 from crodobo.methods import get_method
 
-Kind = Literal["warm-up", "online", "offline"]
+Kind = Literal["warm-up", "online", "offline", "shadow"]
 
 
 @dataclass(frozen=True)

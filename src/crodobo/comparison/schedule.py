@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
-from typing import Any
+from typing import Any, Protocol
 
-from crodobo.comparison.plan import Plan, Task
-from crodobo.comparison.work import finished_result, work
+from crodobo.comparison.plan import Task
+from crodobo.comparison.work import COMPARING, Trade, work
 from crodobo.errors import Interrupted
 from crodobo.interrupt import StopSignal
 
@@ -29,6 +29,13 @@ class Monitor:
         """A task has ended, well or with a problem."""
 
 
+class Tasks(Protocol):
+    """A plan: what is to be done, in an order in which it can be."""
+
+    @property
+    def tasks(self) -> list[Task]: ...
+
+
 @dataclass
 class Running:
     """A task and the process that is at it."""
@@ -39,13 +46,13 @@ class Running:
     outcome: tuple[str, Any] | None = None
 
 
-def carry_out(plan: Plan, jobs: int, monitor: Monitor) -> dict[str, str]:
+def carry_out(plan: Tasks, jobs: int, monitor: Monitor, trade: Trade = COMPARING) -> dict[str, str]:
     """Do all that is not done yet; what went wrong, by the task's title.
 
     Finished runs are kept and skipped, unfinished ones go on from their checkpoints. A task that fails is noted and the
     others go on. Ctrl-C lets the running ones write a checkpoint and raises `Interrupted`.
     """
-    waiting = [task for task in plan.tasks if finished_result(task) is None]
+    waiting = [task for task in plan.tasks if trade.finished(task) is None]
     monitor.begun(len(plan.tasks), len(plan.tasks) - len(waiting))
     needed = {task.seed for task in waiting if task.kind != "warm-up"}
     waiting = [task for task in waiting if task.kind != "warm-up" or task.seed in needed]
@@ -59,7 +66,7 @@ def carry_out(plan: Plan, jobs: int, monitor: Monitor) -> dict[str, str]:
             while waiting or running:
                 while len(running) < jobs and not stop.requested and (task := _next_ready(waiting, running, problems)):
                     waiting.remove(task)
-                    running.append(_start(context, task))
+                    running.append(_start(context, task, trade))
                     monitor.started(task)
                 if stop.requested and not running:
                     break
@@ -102,9 +109,9 @@ def _warm_title(task: Task) -> str:
     return f"warm-up, seed {task.seed}"
 
 
-def _start(context: multiprocessing.context.ForkServerContext, task: Task) -> Running:
+def _start(context: multiprocessing.context.ForkServerContext, task: Task, trade: Trade) -> Running:
     ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(task, theirs), name=task.title)
+    process = context.Process(target=work, args=(task, theirs, trade), name=task.title)
     process.start()
     theirs.close()
     return Running(task, process, ours)

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,7 +25,15 @@ from crodobo.run import Reporter, finished, identity_of, load_data, make_method,
 from crodobo.warm_start import load_warm_start, save_warm_start, stored_learners
 
 
-def work(task: Task, line: Connection) -> None:
+@dataclass(frozen=True)
+class Trade:
+    """How tasks of each kind are done, and what shows that one is done already."""
+
+    deeds: "dict[str, Callable[[Any, LineReporter], None]]"
+    finished: Callable[[Any], object | None]
+
+
+def work(task: Task, line: Connection, trade: Trade) -> None:
     """Carry out a task in this process, reporting over the line; what it prints goes to a log file."""
     os.setpgrp()  # Ctrl-C in the terminal reaches the parent alone, which passes it on
     log = task.folder / (f"{task.warm_start.stem}.log" if task.kind == "warm-up" else "log.txt")
@@ -36,7 +46,7 @@ def work(task: Task, line: Connection) -> None:
         return
     try:
         threading.Thread(target=_follow_parent, args=(line,), daemon=True).start()
-        {"warm-up": _warm_up, "online": _online, "offline": _offline}[task.kind](task, LineReporter(line))
+        trade.deeds[task.kind](task, LineReporter(line))
         message: tuple[str, str] = ("done", "")
         if not log.stat().st_size:
             log.unlink()
@@ -91,7 +101,8 @@ class LineReporter(Reporter):
                 self._line.send(("progress", (self._done, self._total, self._text)))
 
 
-def _warm_up(task: Task, reporter: LineReporter) -> None:
+def warm_up(task: Task, reporter: LineReporter) -> None:
+    """Let learners learn the source, for all tasks that wait for them."""
     options = task.settings.options
     benchmark = load_data(task.settings, reporter)
     with sole_user(task.folder / f".{task.warm_start.stem}"), StopSignal() as stop:
@@ -155,6 +166,9 @@ def finished_result(task: Task) -> dict[str, Any] | None:
     if not same or result["epochs"] != task.epochs:
         raise BadCheckpoint(f"{task.folder} holds a finished run with other settings; choose another --out, or --fresh")
     return result
+
+
+COMPARING = Trade({"warm-up": warm_up, "online": _online, "offline": _offline}, finished_result)
 
 
 def _follow_parent(line: Connection) -> None:

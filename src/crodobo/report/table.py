@@ -33,21 +33,27 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number with its deviation over seeds, where it has one.
+    """A number with its deviation over seeds, or with its interval, where it has one.
 
     >>> Cell(91.123, 0.456).text(), Cell(None).text(), Cell(0.31, digits=2).text()
     ('91.1 ± 0.5', '–', '0.31')
+    >>> Cell(0.512, digits=2, interval=(0.5, 0.534)).text()
+    '0.51 (0.50–0.53)'
     """
 
     value: float | None
     deviation: float | None = None
     digits: int = 1
+    interval: tuple[float, float] | None = None
 
     def text(self, plus_minus: str = " ± ") -> str:
         """For people."""
         if self.value is None:
             return "–"
         spread = "" if self.deviation is None else f"{plus_minus}{self.deviation:.{self.digits}f}"
+        if self.interval:
+            low, high = (f"{bound:.{self.digits}f}" for bound in self.interval)
+            spread = f" ({low}–{high})"
         return f"{self.value:.{self.digits}f}{spread}"
 
 

@@ -1,0 +1,99 @@
+"""ROC curves of attacks over all runs, with bootstrap intervals that know how the scores hang together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+FALSE_ALARMS = (0.001, 0.01)  # false positive rates at which the true positive rate is told
+ROUNDS = 500  # of the bootstrap
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """True against false positive rates, from (0, 0) to (1, 1), one point for each distinct score."""
+
+    false: np.ndarray
+    true: np.ndarray
+
+    @property
+    def auc(self) -> float:
+        """Chance that a member's score is above a non-member's; equal ones count half.
+
+        >>> Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0])).auc
+        1.0
+        """
+        return float(np.trapezoid(self.true, self.false))
+
+    def true_at(self, rate: float) -> float:
+        """True positive rate at a false positive rate; where scores are equal a coin decides.
+
+        >>> Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.5, 1.0])).true_at(0.01)
+        0.505
+        """
+        last = int(np.searchsorted(self.false, rate, side="right")) - 1
+        if last == len(self.false) - 1:
+            return float(self.true[last])
+        step = (rate - self.false[last]) / (self.false[last + 1] - self.false[last])
+        return float(self.true[last] + step * (self.true[last + 1] - self.true[last]))
+
+
+class Scores:
+    """Scores of all samples in all runs, sorted once: one threshold serves all runs, as an attacker would set it.
+
+    Parameters
+    ----------
+    scores
+        Runs × samples; the higher, the more likely a member.
+    members
+        Runs × samples: who was in which run.
+    """
+
+    def __init__(self, scores: np.ndarray, members: np.ndarray) -> None:
+        self.runs, self.samples = scores.shape
+        order = np.argsort(-scores, axis=None, kind="stable")
+        ranked = scores.ravel()[order]
+        self._ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # of equal scores
+        self._members = members.ravel()[order]
+        self._run, self._sample = np.divmod(order, self.samples)
+
+    def curve(self, runs: np.ndarray | None = None, samples: np.ndarray | None = None) -> Curve:
+        """The ROC curve, with runs and samples counted so many times, by default once each."""
+        weights = np.ones(len(self._members)) if runs is None else runs[self._run].astype(np.float64)
+        if samples is not None:
+            weights *= samples[self._sample]
+        true = np.cumsum(np.where(self._members, weights, 0.0))[self._ends]
+        false = np.cumsum(np.where(self._members, 0.0, weights))[self._ends]
+        start = [0.0]
+        return Curve(np.concatenate([start, false / false[-1]]), np.concatenate([start, true / true[-1]]))
+
+    def estimates(self, seed: int = 0, rounds: int = ROUNDS) -> dict[str, Estimate]:
+        """AUC and true positive rates, each with its interval.
+
+        Pairs of runs are drawn anew with replacement, and so are samples, independently: scores of one run share its
+        weights, scores of one sample share its difficulty and its shadows, and the two runs of a pair have each other's
+        non-members. An interval for single scores would be too narrow; this one errs on the wide side.
+        """
+        random = np.random.default_rng(seed)
+        drawn = []
+        for _ in range(rounds):
+            pairs = np.bincount(random.integers(self.runs // 2, size=self.runs // 2), minlength=self.runs // 2)
+            samples = np.bincount(random.integers(self.samples, size=self.samples), minlength=self.samples)
+            drawn.append(_numbers(self.curve(np.repeat(pairs, 2), samples)))
+        low, high = np.percentile(np.array([list(each.values()) for each in drawn]), [2.5, 97.5], axis=0)
+        return {
+            name: Estimate(value, float(low[number]), float(high[number]))
+            for number, (name, value) in enumerate(_numbers(self.curve()).items())
+        }
+
+
+def _numbers(curve: Curve) -> dict[str, float]:
+    return {"auc": curve.auc} | {f"tpr_at_{rate}": curve.true_at(rate) for rate in FALSE_ALARMS}

@@ -1,0 +1,134 @@
+"""`crodobo audit membership`: can an attacker tell from the weights who was in the stream?"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crodobo.cli import options as o
+
+if TYPE_CHECKING:
+    from crodobo.audit.membership.plan import ShadowPlan
+
+
+def membership(
+    benchmark: o.BenchmarkOption = None,
+    folder: o.Folder = None,
+    source: o.SourcePath = None,
+    target: o.TargetPath = None,
+    methods: Annotated[
+        str, typer.Option(help="Methods to attack, with commas; source-only is the control that has nothing to leak.")
+    ] = "crodobo,single,ent,tent,source-only",
+    runs: Annotated[
+        int, typer.Option(help="Shadow runs of each method, an even number; 16 at least for figures to lean on.")
+    ] = 32,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the warm start, who is in which run, and all draws.")] = 0,
+    passes: Annotated[
+        int, typer.Option(min=1, help="Times that a run meets its stream; more than one is a control, not burning.")
+    ] = 1,
+    jobs: o.Jobs = None,
+    query_size: o.QuerySize = None,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="Queries of a shadow run, half of the samples used.  [default: all]")
+    ] = None,
+    source_limit: o.SourceLimit = None,
+    image_size: o.ImageSize = None,
+    fit: o.FitOption = None,
+    grey: o.Grey = None,
+    flip: o.Flip = None,
+    classes: o.ClassesFile = None,
+    columns: o.ColumnsOption = None,
+    target_columns: o.TargetColumns = None,
+    skip_broken: o.SkipBroken = False,
+    stream: o.Stream = None,
+    backbone: o.Backbone = None,
+    pretrained: o.Pretrained = None,
+    weights: o.Weights = None,
+    warmup: o.Warmup = None,
+    lr: o.Lr = None,
+    backbone_lr_scale: o.BackboneLrScale = None,
+    weight_decay: o.WeightDecay = None,
+    cache_size: o.CacheSize = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Result folder.  [default: runs/membership-…, named after the settings]")
+    ] = None,
+    fresh: o.Fresh = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Measure how well attackers who have a method's final weights tell who was in its stream.
+
+    For benchmarks and labelled data of your own, never for a private stream: samples are met again and again. It is a
+    measurement, so the status is 0 whatever it finds. Finished shadow runs are kept: the same command goes on where it
+    was stopped.
+    """
+    arguments = dict(locals())
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+    from crodobo.audit.membership.plan import ShadowPlan
+    from crodobo.cli.compare import choose_methods
+    from crodobo.cli.comparison import default_folder
+
+    names, _ = choose_methods(methods, offline=False)
+    chosen = o.choose(arguments)
+    chosen.options.pop("seed")
+    name = "membership" if passes == 1 else f"membership-passes{passes}"
+    usual = default_folder(name if seed == 0 else f"{name}-seed{seed}", chosen)
+    plan = ShadowPlan(
+        folder=out or usual,
+        benchmark=chosen.benchmark,
+        methods=tuple(names),
+        runs=runs,
+        seed=seed,
+        passes=passes,
+        options=chosen.options,
+        run=chosen.run,
+    )
+    _carry_out_and_show(plan, jobs, fresh, quiet, list(chosen.notes))
+
+
+def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet: bool, notes: list[str]) -> None:
+    """Run what is not done yet, attack, write the files, and print what it means."""
+    from crodobo.audit.membership.findings import check_same_images, find
+    from crodobo.audit.membership.work import AUDITING, load_scores
+    from crodobo.cli.comparison import forget, print_table, watching
+    from crodobo.cli.progress import SteadyConsole, make_reporter
+    from crodobo.comparison import carry_out
+    from crodobo.engine import available_cores
+    from crodobo.errors import CrodoboError
+    from crodobo.files import sole_user
+    from crodobo.learner import make_learners
+    from crodobo.report.membership import in_words, write_membership
+    from crodobo.run import load_data
+
+    settings = plan.settings(plan.methods[0])
+    with make_reporter(quiet) as reporter:
+        benchmark = load_data(settings, reporter)  # made once, before many processes would
+    make_learners(benchmark.source, 1, 0, settings.options)  # is there a backbone?
+    console = SteadyConsole(quiet=quiet)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    with sole_user(plan.folder):
+        if fresh:
+            forget(plan.tasks)
+        for note in notes:
+            say(note)
+        check_same_images(plan, benchmark)
+        with watching(console) as monitor:
+            problems = carry_out(plan, jobs or available_cores(), monitor, AUDITING)
+        say("attacking the final weights of each run, with the others as shadows")
+        failed = {task.settings.method for task in plan.shadows if load_scores(task) is None}
+        findings = [find(plan, benchmark, method) for method in plan.methods if method not in failed]
+        if findings and not print_table(console, write_membership(plan, findings)):
+            say("the rest of the table is in membership.md; the terminal is too narrow for it")
+    for finding in findings:
+        say(in_words(finding))
+    if quiet:
+        print(plan.folder)
+    else:
+        say(f"{plan.folder}/membership.png")
+    if problems:
+        texts = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise CrodoboError(f"{len(problems)} shadow runs failed, and their methods are left out ({texts})")

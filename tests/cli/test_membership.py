@@ -1,0 +1,121 @@
+"""`crodobo audit membership` as a person meets it: what it writes and keeps, what it says, and how it goes on."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crodobo.audit.membership.findings import check_same_images
+from crodobo.audit.membership.plan import ShadowPlan
+from crodobo.data import load_benchmark
+from crodobo.errors import BadCheckpoint
+
+Crodobo = Callable[..., tuple[int, str, str]]
+AUDIT = ("audit", "membership", "--methods", "source-only", "--runs", "4")
+ATTACKS = ["loss", "entropy", "LiRA", "RMIA"]
+
+
+@pytest.fixture(scope="module")
+def audited(crodobo: Crodobo, tmp_path_factory: pytest.TempPathFactory, tiny: tuple[str, ...]) -> tuple[Path, str]:
+    """An audit that was carried out, and what it printed; not to be changed: take a copy."""
+    folder = tmp_path_factory.mktemp("membership") / "audited"
+    status, out, errors = crodobo(*AUDIT, *tiny, "--out", folder)
+    assert (status, errors) == (0, "")
+    return folder, out
+
+
+def test_it_leaves_numbers_a_table_and_a_picture(audited: tuple[Path, str]) -> None:
+    folder, _ = audited
+    files = {"membership.json", "membership.csv", "membership.md", "membership.png"}
+    assert {path.name for path in folder.iterdir()} == files | {"shadows", "warm-starts"}
+    assert (folder / "membership.png").read_bytes().startswith(b"\x89PNG")
+    with (folder / "membership.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = [(row["method"], row["attack"]) for row in rows]
+    assert names == [("source-only", attack) for attack in ATTACKS]
+    data = json.loads((folder / "membership.json").read_text())
+    for row in rows:
+        estimates = data["methods"][row["method"]]["attacks"][row["attack"]]["estimates"]
+        for name in ("auc", "tpr_at_0.001", "tpr_at_0.01"):
+            assert 0 <= estimates[name]["low"] <= estimates[name]["high"] <= 1
+            assert [row[f"{name}{end}"] for end in ("", "_low", "_high")] == [
+                f"{value:.5f}" for value in estimates[name].values()
+            ]
+    assert (data["runs"], data["seed"], data["passes"]) == (4, 0, 1)
+    assert data["methods"]["source-only"]["samples"] == 32, "two queries of eight for a run, and as many not in it"
+
+
+def test_a_shadow_run_leaves_its_scores_and_no_weights(audited: tuple[Path, str]) -> None:
+    shadows = audited[0] / "shadows"
+    runs = {f"source-only-run{number:02d}" for number in range(4)}
+    assert {path.name for path in shadows.iterdir()} == runs
+    assert {path.name for path in shadows.glob("*/*")} == {"scores.safetensors"}
+
+
+def test_it_says_what_it_means_and_what_it_rests_on(audited: tuple[Path, str]) -> None:
+    folder, out = audited
+    words = json.loads((folder / "membership.json").read_text())["methods"]["source-only"]["in_words"]
+    assert words in out
+    assert words.endswith("This cannot be told from guessing.")
+    text = " ".join(out.split())
+    assert "With fewer than 16 shadow runs these are no figures to lean on." in text
+    assert "There are 64 non-members over all runs: 0.1 % are 0, 1 % are 1 false alarms." in text
+
+
+def test_it_goes_on_where_it_was_stopped_and_ends_the_same(
+    audited: tuple[Path, str], tmp_path: Path, crodobo: Crodobo, tiny: tuple[str, ...]
+) -> None:
+    folder = shutil.copytree(audited[0], tmp_path / "copy")
+    before = (folder / "membership.json").read_text()
+    lost = folder / "shadows" / "source-only-run02" / "scores.safetensors"
+    lost.unlink()
+    (folder / "shadows" / "source-only-run03" / "scores.safetensors").write_bytes(b"cut short")
+    (folder / "membership.json").unlink()
+    status, out, errors = crodobo(*AUDIT, *tiny, "--out", folder)
+    assert (status, errors) == (0, "")
+    assert "5 runs, warm-ups included, 3 of them kept from before" in out
+    assert lost.exists()
+    assert (folder / "membership.json").read_text() == before
+
+
+def test_other_settings_are_not_mixed_with_what_is_there(
+    audited: tuple[Path, str], crodobo: Crodobo, tiny: tuple[str, ...]
+) -> None:
+    status, _, errors = crodobo(*AUDIT, *tiny, "--passes", "3", "--out", audited[0])
+    assert status == 2
+    assert "holds a shadow run with other settings (passes 1, not 3); choose another --out, or --fresh" in errors
+
+
+def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audited: tuple[Path, str]) -> None:
+    settings: dict[str, Any] = {"options": {"warmup": 1}, "run": {"queries": 2, "query_size": 8}}
+    plan = ShadowPlan(audited[0], "glyphs", ("source-only",), runs=4, **settings)
+    check_same_images(plan, load_benchmark("glyphs"))
+    with pytest.raises(BadCheckpoint, match="the images or their labels have changed since the run in"):
+        check_same_images(plan, replace(load_benchmark("glyphs"), stamp="another"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--runs", "15"), "error: --runs cannot be 15: shadow runs come in pairs, 4 at least; 32 is a good number"),
+        (("--runs", "2"), "error: --runs cannot be 2: shadow runs come in pairs, 4 at least; 32 is a good number"),
+        (("--methods", "crodobo,nobody"), "error: there is no method 'nobody'"),
+        (("--methods", "ent,ent"), "error: there is no method to attack, or one is named twice; check --methods"),
+        (("--methods", "shot"), "error: shot has no online form"),
+        (("--benchmark", "nothing"), "error: there is no benchmark 'nothing'"),
+        (("--backbone", "nothing"), "error: there is no backbone 'nothing'"),
+        (("--query-size", "0"), "error: query_size cannot be 0"),
+    ],
+)
+def test_wrong_arguments_are_a_sentence(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path, crodobo: Crodobo
+) -> None:
+    status, _, errors = crodobo("audit", "membership", *arguments, "--out", tmp_path / "out")
+    assert status == 2
+    assert errors.startswith(sentence)
+    assert not (tmp_path / "out").exists()

@@ -51,7 +51,7 @@ class Ledger:
     >>> folder = tempfile.TemporaryDirectory()
     >>> with Ledger(Path(folder.name) / "ledger.jsonl") as ledger:
     ...     ledger.begin({"seed": 0})
-    ...     ledger.burned(samples=64, wiped=65536)
+    ...     receipt = ledger.burned(samples=64, wiped=65536)
     >>> [json.loads(line)["kind"] for line in ledger.path.read_text().splitlines()]
     ['header', 'query', 'closed']
     >>> folder.cleanup()
@@ -100,15 +100,15 @@ class Ledger:
         else:
             self._add(Resumed, version=__version__, after=after, cut=self._cut, scan=searched)
 
-    def burned(self, *, samples: int, wiped: int, scan: Mapping[str, float] | None = None) -> None:
-        """Write the receipt of the next query; on disk when this returns.
+    def burned(self, *, samples: int, wiped: int, scan: Mapping[str, float] | None = None) -> str:
+        """Write the receipt of the next query, and give its id; on disk when this returns.
 
         `scan` is what a search for its traces came to, in numbers alone; `found` is how many there were.
         """
-        number = self._last_query + 1
+        number, name = self._last_query + 1, secrets.token_hex(16)
         self._add(
             Receipt,
-            id=secrets.token_hex(16),
+            id=name,
             query=number,
             samples=samples,
             wiped=wiped,
@@ -116,6 +116,7 @@ class Ledger:
         )
         self._last_query = number
         self.queries += 1
+        return name
 
     def close(self, end: End = "finished") -> None:
         """Write the closing line, if the ledger has begun, and let the file go. Calling it again is harmless."""

@@ -16,6 +16,7 @@ from crodobo.cli.compare import compare
 from crodobo.cli.data import data
 from crodobo.cli.methods import methods
 from crodobo.cli.run import run
+from crodobo.cli.serve import serve
 from crodobo.cli.study import study
 from crodobo.errors import CrodoboError, Interrupted
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(adapt)
 app.command()(run)
+app.command()(serve)
 app.command()(compare)
 app.command()(study)
 app.command()(methods)

@@ -4,9 +4,19 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
+from crodobo.augment import Augment
 from crodobo.config import Classes, DataSettings, Fit
 from crodobo.data import stream
-from crodobo.data.assemble import DEFAULT_SIZE, Watcher, assemble, make_source, read_source
+from crodobo.data.assemble import (
+    DEFAULT_SIZE,
+    Watcher,
+    assemble,
+    augment_of,
+    classes_of,
+    make_source,
+    read_source,
+    size_of,
+)
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.classes import common_names
 from crodobo.data.glyphs import glyphs
@@ -16,7 +26,7 @@ from crodobo.source import Source
 
 REGISTRY: dict[str, Callable[[], Benchmark]] = {"glyphs": glyphs}
 
-__all__ = ["REGISTRY", "Benchmark", "Watcher", "load_benchmark", "load_source", "stream"]
+__all__ = ["REGISTRY", "Benchmark", "Watcher", "load_benchmark", "load_public", "load_source", "stream"]
 
 
 def load_benchmark(
@@ -61,6 +71,29 @@ def load_benchmark(
         )
     preset = get_preset(name) if is_preset(name) else None
     return assemble(name, data or DataSettings(), preset, image_size, cache_size, watcher or Watcher())
+
+
+def load_public(
+    name: str,
+    image_size: int | None = None,
+    data: DataSettings | None = None,
+    *,
+    cache_size: float = 50.0,
+    watcher: Watcher | None = None,
+) -> tuple[Source, Augment]:
+    """The public half of a benchmark, a preset or one's own data: the source, and how views of images are made.
+
+    The parameters are those of `load_benchmark`; a target is not needed.
+    """
+    if name in REGISTRY:
+        benchmark = load_benchmark(name, image_size, data)
+        return benchmark.source, benchmark.augment
+    data = data or DataSettings()
+    preset = get_preset(name) if is_preset(name) else None
+    size, listing = size_of(image_size, preset), read_source(data, preset)
+    names = common_names(listing.counts, {}, classes_of(data, preset).names)
+    source = make_source(listing, names, data, size, cache_size, watcher or Watcher())
+    return source, augment_of(data, preset, size)
 
 
 def load_source(

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from crodobo import pixels
 from crodobo.augment import Augment
-from crodobo.config import MethodSettings
+from crodobo.config import MethodSettings, Order
 from crodobo.engine import Sequence, make_engine
 from crodobo.errors import BadQuery, BadSettings
 from crodobo.guard import Guard
@@ -109,8 +109,8 @@ class Method(ABC):
 
     @torch.inference_mode(False)
     @torch.enable_grad()
-    def step(self, query: Query) -> Prediction:
-        """Adapt on a query and predict it, in the order that the settings name.
+    def step(self, query: Query, order: Order | None = None) -> Prediction:
+        """Adapt on a query and predict it, in this order, or in that which the settings name.
 
         A query that cannot be taken raises `BadQuery` before anything has changed.
         """
@@ -122,7 +122,8 @@ class Method(ABC):
             learner.share = len(images) / largest
         watched = {name: value.clone() for name, value in self.guard.state().items()} if self.guard else {}
         try:
-            prediction = self._guarded(query, images) if self.guard else self._taken_in(query, images)
+            order = order or self.settings.order
+            prediction = self._guarded(query, images, order) if self.guard else self._taken_in(query, images, order)
         except BaseException:
             for learner in self.learners:
                 learner.forget()
@@ -132,26 +133,29 @@ class Method(ABC):
         self.steps, self.largest = self.steps + 1, largest
         return prediction
 
-    def _taken_in(self, query: Query, images: Tensor) -> Prediction:
-        if self.settings.order == "adapt-then-predict":
+    def _taken_in(self, query: Query, images: Tensor, order: Order) -> Prediction:
+        if order == "adapt-then-predict":
             adaptation = self.adapt(query, images)
             return replace(average(self.learners, self.engine, images), adaptation=adaptation)
         prediction = average(self.learners, self.engine, images)
         return replace(prediction, adaptation=self.adapt(query, images))
 
-    def _guarded(self, query: Query, images: Tensor) -> Prediction:
+    def _guarded(self, query: Query, images: Tensor, order: Order) -> Prediction:
         assert self.guard
         found = self.guard.before(images, self.engine)
         if found.held:
             prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
         else:
-            prediction = self._taken_in(query, images)
+            prediction = self._taken_in(query, images, order)
             if found.restored:
                 prediction = replace(prediction, adaptation=replace(prediction.adaptation, restored=found.restored))
         return self.guard.after(images, prediction, self.engine)
 
-    def predict(self, images: Tensor | np.ndarray) -> Prediction:
-        """Predict images without adapting to them."""
+    def predict(self, images: Tensor | np.ndarray | Query) -> Prediction:
+        """Predict images, or an open query, without adapting to them."""
+        if isinstance(images, Query):
+            images.check(self.source.shape)
+            return average(self.learners, self.engine, images.pixels())
         batch = pixels.as_tensor(images)
         if wrong := pixels.misfit(batch, self.source.shape):
             raise BadQuery(f"the batch {wrong}")

@@ -1,0 +1,148 @@
+"""`crodobo serve`: a private stream over HTTP, adapted to, answered, burned."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crodobo.burn.launch import relaunch
+from crodobo.cli import options as o
+from crodobo.errors import BadSettings
+
+
+def serve(
+    benchmark: Annotated[
+        str | None,
+        typer.Option("--preset", "--benchmark", help="The source and the settings of a preset.  [default: glyphs]"),
+    ] = None,
+    folder: o.Folder = None,
+    source: o.SourcePath = None,
+    host: Annotated[str, typer.Option(help="Where to listen; others than this machine need --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port.")] = 8000,
+    name: Annotated[str, typer.Option(help="What clients call the model.")] = "crodobo",
+    state: Annotated[
+        Path | None, typer.Option(help="Where the learners' state and the ledger are kept.  [default: runs/serve-NAME]")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start with new learners instead of going on.")] = False,
+    keys: Annotated[Path | None, typer.Option(help="The file of keys that `crodobo keys` makes.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="The certificate, with those in between (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Clients must have a certificate of this authority (PEM).")
+    ] = None,
+    max_wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Do not wait longer for a query to be full.")
+    ] = 0.05,
+    queue: Annotated[int, typer.Option(help="Requests at a time; more are told to come again.")] = 128,
+    deadline: Annotated[float, typer.Option(metavar="SECONDS", help="The longest that a request waits.")] = 30.0,
+    max_body: Annotated[int, typer.Option(metavar="BYTES", help="The largest body.")] = 64 * 2**20,
+    rate: Annotated[float | None, typer.Option(help="Requests a second of one client.  [default: no limit]")] = None,
+    method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo",
+    learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
+    seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
+    query_size: o.QuerySize = None,
+    source_limit: o.SourceLimit = None,
+    image_size: o.ImageSize = None,
+    fit: o.FitOption = None,
+    grey: o.Grey = None,
+    flip: o.Flip = None,
+    classes: o.ClassesFile = None,
+    columns: o.ColumnsOption = None,
+    skip_broken: o.SkipBroken = False,
+    backbone: o.Backbone = None,
+    pretrained: o.Pretrained = None,
+    weights: o.Weights = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
+    ] = None,
+    norm: o.NormOption = None,
+    order: o.OrderOption = None,
+    warmup: o.Warmup = None,
+    lr: o.Lr = None,
+    backbone_lr_scale: o.BackboneLrScale = None,
+    weight_decay: o.WeightDecay = None,
+    guard: o.Guard = True,
+    parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
+    ] = None,
+    cache_size: o.CacheSize = None,
+    checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
+    burn: o.BurnOption = o.Burn.strict,
+    prove_every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="QUERIES", help="Search the memory for a test query again every so often.  [default: at the start]"
+        ),
+    ] = None,
+    sign_key: o.SignKey = None,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append events to this file, as JSON lines; numbers alone.")
+    ] = None,
+    quiet: o.Quiet = False,
+) -> None:
+    """Answer images over HTTP with a model that adapts to them, and erase each query after its answer.
+
+    Speaks the Open Inference Protocol v2, and takes plain images at /v1/predict; / is a page to look at.
+    """
+    arguments = dict(locals())
+    if burn is o.Burn.strict:
+        relaunch()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        from crodobo.serve.server import Address
+        from crodobo.serve.server import serve as serve_at
+    except ImportError:
+        raise BadSettings('the service needs more packages; install them with pip install "crodobo[serve]"') from None
+
+    from crodobo.burn.log import Log
+    from crodobo.burn.signing import load_signing_key
+    from crodobo.checkpoint import delete_checkpoint
+    from crodobo.cli.progress import make_reporter
+    from crodobo.files import sole_user
+    from crodobo.methods import get_method
+    from crodobo.run import check_runs_online
+    from crodobo.serve.service import WARM, Service
+    from crodobo.serve.settings import ServeSettings
+
+    if benchmark is None and source is None:
+        arguments["benchmark"] = "glyphs"
+    chosen = o.choose(arguments, sides=("source",))
+    chosen.run.pop("stream", None)
+    settings = ServeSettings.of(
+        benchmark=chosen.benchmark,
+        name=name,
+        state=(state or Path("runs") / f"serve-{name}").expanduser().absolute(),
+        method=method,
+        options=get_method(method).Settings.of(**chosen.options | o.parse_settings(option or [])),
+        max_wait=max_wait,
+        queue=queue,
+        deadline=deadline,
+        max_body=max_body,
+        rate=rate,
+        prove_every=prove_every,
+        **chosen.run,
+    )
+    if prove_every and burn is not o.Burn.strict:
+        raise BadSettings("a search of the memory proves nothing unless burning is strict; leave --prove-every out")
+    check_runs_online(get_method(method), settings.options)
+    address = Address(host, port, keys, tls_cert, tls_key, tls_client_ca)
+    address.check()
+    key = load_signing_key(sign_key) if sign_key else None
+    with sole_user(settings.state, "--state"), Log(log) as events, make_reporter(quiet) as reporter:
+        for note in chosen.notes:
+            reporter.note(note)
+        if not keys:
+            reporter.note("WARNING: no --keys, so everybody on this machine may use the service")
+        if fresh:
+            for place in (settings.state, settings.state / WARM):
+                delete_checkpoint(place)
+        service = Service(settings, key, events, reporter)
+        reporter.note(f"listening on {address.url}; ready when the model is loaded and the burn proof is made")
+        try:
+            serve_at(service, address)
+        finally:
+            service.ledger.close("failed")
+    print(f"stopped in order after {service.totals.queries} queries; the same command goes on")

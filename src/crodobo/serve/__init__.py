@@ -1,0 +1,1 @@
+"""The service: a private stream over HTTP, adapted to, answered, burned."""

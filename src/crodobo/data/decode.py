@@ -24,7 +24,9 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # of d
 Image.init()  # all formats, not only those that Pillow starts with
 
 
-def decode(content: bytes, shape: tuple[int, int, int], fit: Fit = "squash") -> np.ndarray:
+def decode(
+    content: bytes, shape: tuple[int, int, int], fit: Fit = "squash", most_pixels: int = MOST_PIXELS
+) -> np.ndarray:
     """The pixels of an image file, channels × height × width, uint8; raises `BadImage` with the reason.
 
     Turned upright by its EXIF orientation. Transparency shows white. 16-bit and floating point values are brought
@@ -41,13 +43,13 @@ def decode(content: bytes, shape: tuple[int, int, int], fit: Fit = "squash") -> 
     """
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:  # also where warnings are silenced
+            if image.width * image.height > most_pixels:  # also where warnings are silenced
                 raise Image.DecompressionBombError
             image.draft(None, (2 * shape[2], 2 * shape[1]))  # a large JPEG is decoded at a fraction of its size
             image.load()
             return to_pixels(upright(image), shape, fit)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise BadImage(f"it has more than {MOST_PIXELS // 10**6} million pixels, a decompression bomb") from None
+        raise BadImage(f"it has more than {most_pixels // 10**6} million pixels, a decompression bomb") from None
     except UnidentifiedImageError:
         raise BadImage("it is empty" if not content else "it is no image of a known kind") from None
     except MemoryError:

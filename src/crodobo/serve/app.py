@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-import torch
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -24,7 +23,7 @@ from crodobo import __version__, pixels
 from crodobo.config import Order
 from crodobo.errors import CrodoboError, Interrupted
 from crodobo.serve import describe
-from crodobo.serve.bodies import images_of, read_body
+from crodobo.serve.bodies import Limits, images_of, read_body
 from crodobo.serve.errors import BadRequest, Busy, Refused
 from crodobo.serve.gather import Control, Gatherer, Rows
 from crodobo.serve.keys import Caller, Keys, Rate
@@ -52,6 +51,7 @@ class App:
         self.service, self.keys = service, keys
         settings = service.settings
         self.rate = Rate(settings.rate) if settings.rate else None
+        self.limits = Limits(settings.query_size, settings.max_pixels)
         self.started = time.monotonic()
         self.loading: asyncio.Task[None] | None = None
         self.stopped: Callable[[], None] = lambda: None  # how to end the server, where loading fails
@@ -283,7 +283,7 @@ class App:
         settings, shape = self.service.settings, self.service_shape()
         fit = settings.data.fit if settings.data else "squash"
         async with self.body(request) as body:
-            images = await images_of(body, kind, shape, fit, self.service.memory, settings.query_size, dtype)
+            images = await images_of(body, kind, shape, fit, self.service.memory, self.limits, dtype)
             try:
                 rows = await self.rows(request, images, Control(adapt, order))
             finally:
@@ -475,8 +475,3 @@ def flush_free_lists() -> None:
     """Python keeps a hundred numbers that were let go, with their values; let them be others."""
     numbers = [float(number) for number in range(256)]
     del numbers
-
-
-def single_threaded() -> None:
-    """Tensors of requests are small; threads inside operations would only get into the learners' way."""
-    torch.set_num_threads(1)

@@ -4,6 +4,7 @@ import asyncio
 import io
 import math
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,12 +12,19 @@ from torch import Tensor
 
 from crodobo.burn.memory import Memory
 from crodobo.config import Fit
-from crodobo.data.decode import decode
+from crodobo.data.decode import MOST_PIXELS, decode
 from crodobo.errors import BadImage
 from crodobo.serve.errors import BadRequest
 
 IMAGES = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/x-portable-anymap")
 NPY, RAW, FORM = "application/x-npy", "application/octet-stream", "multipart/form-data"
+
+
+class Limits(NamedTuple):
+    """How many images a request may have, and how many pixels an image."""
+
+    images: int
+    pixels: int = MOST_PIXELS
 
 
 async def read_body(chunks: AsyncIterator[bytes], length: int | None, limit: int, memory: Memory) -> Tensor:
@@ -44,9 +52,10 @@ async def read_body(chunks: AsyncIterator[bytes], length: int | None, limit: int
 
 
 async def images_of(
-    body: Tensor, kind: str, shape: tuple[int, int, int], fit: Fit, memory: Memory, most: int, dtype: str = "uint8"
+    body: Tensor, kind: str, shape: tuple[int, int, int], fit: Fit, memory: Memory, limits: Limits, dtype: str = "uint8"
 ) -> Tensor:
     """The images of a body of this type, as a batch in the arena."""
+    most = limits.images
     name, _, rest = kind.partition(";")
     name = name.strip().lower()
     if name == RAW:
@@ -62,15 +71,15 @@ async def images_of(
         raise BadRequest(f"a body of this type cannot be read; the types are {known}", 415)
     if not 0 < len(files) <= most:
         raise BadRequest(f"a request has 1 to {most} images; send more in several requests", 413 if files else 400)
-    return await asyncio.to_thread(_decoded, files, shape, fit, memory)
+    return await asyncio.to_thread(_decoded, files, shape, fit, memory, limits.pixels)
 
 
-def _decoded(files: list[bytes], shape: tuple[int, int, int], fit: Fit, memory: Memory) -> Tensor:
+def _decoded(files: list[bytes], shape: tuple[int, int, int], fit: Fit, memory: Memory, most: int) -> Tensor:
     batch = memory.take(torch.zeros((len(files), *shape), dtype=torch.uint8))
     try:
         for number, (file, place) in enumerate(zip(files, batch, strict=True), start=1):
             try:
-                pixels = torch.from_numpy(decode(file, shape, fit))
+                pixels = torch.from_numpy(decode(file, shape, fit, most))
             except BadImage as error:
                 raise BadRequest(f"image {number} cannot be used: {str(error).split(' (')[0]}") from None
             place.copy_(pixels)

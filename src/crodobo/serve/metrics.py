@@ -1,65 +1,67 @@
 """What the service tells a Prometheus server. Numbers of queries, none of samples' content."""
 
-from functools import partial
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from crodobo.serve.gather import Gatherer
 from crodobo.serve.service import Service
 
-PHASES = ("read", "wait", "adapt", "total")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+TOTALS = {
+    "queries": "Queries answered.",
+    "samples": "Samples answered.",
+    "burned_bytes": "Bytes overwritten after their query.",
+    "restores": "Times that collapsed learners got their last good weights back.",
+    "held": "Queries that were not learned, because they held far fewer classes than usual.",
+    "skipped": "Updates left out because a loss or gradient was not finite.",
+}
+LATEST = {
+    "confidence": "Mean confidence of the last query.",
+    "entropy": "Mean entropy of the last query's predictions, in nats.",
+    "agreement": "Share of the last query on which all learners agree.",
+    "kept": "Share of the last query's pseudo-labels that were learned.",
+    "drift": "How far the learners' statistics are from the source's, in standard deviations.",
+}
 
 
-class Metrics:
-    """Counted as things happen, and read off the service when somebody asks."""
+class Metrics(Collector):
+    """Requests are counted as they come; the rest is read off the service when somebody asks."""
 
     def __init__(self, service: Service, gatherer: Gatherer) -> None:
         self._service, self._gatherer = service, gatherer
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter("crodobo_requests", "Requests by status.", ["status"], registry=registry)
+        self.registry = CollectorRegistry()
+        self.requests = Counter("crodobo_requests", "Requests by status.", ["status"], registry=self.registry)
         self.latency = Histogram(
-            "crodobo_seconds", "Seconds of a request by phase.", ["phase"], buckets=SECONDS, registry=registry
+            "crodobo_seconds",
+            "Seconds of a request: reading its body, waiting for its query, adapting, in all.",
+            ["phase"],
+            buckets=SECONDS,
+            registry=self.registry,
         )
-        totals = {
-            "queries": "Queries answered.",
-            "samples": "Samples answered.",
-            "burned_bytes": "Bytes overwritten after their query.",
-            "restores": "Times that collapsed learners got their last good weights back.",
-            "held": "Queries that were not learned, because they held far fewer classes than usual.",
-            "skipped": "Updates left out because a loss or gradient was not finite.",
-        }
-        for name, text in totals.items():
-            Gauge(f"crodobo_{name}_total", text, registry=registry).set_function(partial(self._total, name))
-        latest = {
-            "confidence": "Mean confidence of the last query.",
-            "entropy": "Mean entropy of the last query's predictions, in nats.",
-            "agreement": "Share of the last query on which all learners agree.",
-            "kept": "Share of the last query's pseudo-labels that were learned.",
-            "drift": "How far the learners' statistics are from the source's, in standard deviations.",
-        }
-        for name, text in latest.items():
-            Gauge(f"crodobo_{name}", text, registry=registry).set_function(partial(self._latest, name))
-        self._classes = Gauge(
-            "crodobo_predicted_share", "Share of a class in the last query.", ["class"], registry=registry
-        )
-        Gauge("crodobo_queue_requests", "Requests in the house.", registry=registry).set_function(
-            lambda: gatherer.inside
-        )
-        Gauge("crodobo_ready", "Whether queries are answered.", registry=registry).set_function(
-            lambda: service.state in ("ready", "paused")
-        )
+        self.registry.register(self)
 
-    def _total(self, name: str) -> float:
-        return float(getattr(self._service.totals, name))
-
-    def _latest(self, name: str) -> float:
-        value = getattr(self._service.points[-1], name) if self._service.points else None
-        return float("nan") if value is None else value
+    def collect(self) -> Iterator[Metric]:
+        service = self._service
+        for name, text in TOTALS.items():
+            yield CounterMetricFamily(f"crodobo_{name}", text, value=getattr(service.totals, name))
+        yield GaugeMetricFamily("crodobo_queue_requests", "Requests in the house.", value=self._gatherer.inside)
+        ready = service.state in ("ready", "paused")
+        yield GaugeMetricFamily("crodobo_ready", "Whether queries are answered.", value=ready)
+        yield GaugeMetricFamily("crodobo_adapting", "Whether they are learned.", value=service.adapting)
+        if not service.points:
+            return
+        last = service.points[-1]
+        for name, text in LATEST.items():
+            if (value := getattr(last, name)) is not None:
+                yield GaugeMetricFamily(f"crodobo_{name}", text, value=value)
+        mix = GaugeMetricFamily("crodobo_predicted_share", "Share of a class in the last query.", labels=["class"])
+        for name, share in zip(service.source.classes, last.classes, strict=True):
+            mix.add_metric([name], share)
+        yield mix
 
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""
-        if self._service.points:
-            for name, share in zip(self._service.source.classes, self._service.points[-1].classes, strict=True):
-                self._classes.labels(name).set(share)
         return generate_latest(self.registry)

@@ -26,6 +26,7 @@ class ServeSettings(Settings):
     queue: Positive = 128  # requests in the house
     deadline: Seconds = 30.0  # of an answer
     max_body: Positive = 64 * 2**20  # bytes
+    max_pixels: Positive = 40_000_000  # of an image before it is brought to the model's size
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # requests a second of one client
     checkpoint_every: Positive = 10
     prove_every: Positive | None = None

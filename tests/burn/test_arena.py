@@ -145,3 +145,14 @@ def test_pages_are_given_back_with_the_arena() -> None:
     del arena, held
     with pytest.raises(AssertionError, match="no such memory"):
         flags_at(address)
+
+
+def test_memory_that_nobody_uses_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crodobo.burn.arena.SPARE", 4 * 2**20)
+    arena = Arena()
+    held = [arena.take(torch.ones(2**19)) for _ in range(8)]
+    assert arena.size == 17 * 2**20
+    arena.burn(held[:4])
+    assert 13 * 2**20 <= arena.size <= 17 * 2**20
+    arena.burn(held[4:])
+    assert arena.size <= 5 * 2**20

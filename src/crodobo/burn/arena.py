@@ -14,16 +14,22 @@ from crodobo.errors import NotHardened
 
 ALIGNMENT = 64  # bytes; what vector instructions like best
 SMALLEST = 2**20  # bytes that are asked of the system at a time
+SPARE = 256 * 2**20  # bytes that are kept when nobody uses them
 MADV_WIPEONFORK = 18  # of Linux; the mmap module does not name it
 
 
-@dataclass
+@dataclass(eq=False)
 class _Chunk:
     """A stretch of memory from the system, and the holes in it."""
 
     map: mmap.mmap
     address: int
     holes: list[tuple[int, int]] = field(default_factory=list)  # offset and size, in order
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is in it."""
+        return self.holes == [(0, len(self.map))]
 
     def cut(self, size: int) -> int | None:
         """The offset of so many bytes that are free no more."""
@@ -86,7 +92,18 @@ class Arena(Memory):
                 if place := self._taken.pop(tensor.data_ptr(), None):
                     chunk, offset, room = place
                     chunk.give_back(offset, room)
+            self._return_spare()
         return burned
+
+    def _return_spare(self) -> None:
+        """Give memory that nobody uses back to the system, but for some that the next queries will want."""
+        spare = sum(len(chunk.map) for chunk in self._chunks if chunk.is_free)
+        for chunk in reversed(self._chunks[1:]):
+            if spare <= SPARE:
+                return
+            if chunk.is_free:
+                self._chunks.remove(chunk)
+                spare -= len(chunk.map)
 
     def _holds(self, tensor: Tensor) -> bool:
         address = tensor.data_ptr()

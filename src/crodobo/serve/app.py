@@ -84,6 +84,7 @@ class App:
             max_wait=settings.max_wait,
             limit=settings.queue,
             deadline=settings.deadline,
+            most_bytes=4 * settings.max_body,
         )
         self.metrics = Metrics(self.service, self.gatherer)
         self.loading = asyncio.create_task(self.load())
@@ -177,13 +178,13 @@ class App:
         """The request's body in the arena, burned when the block ends, whatever happens inside."""
         if self.service.state not in ("ready", "paused"):
             raise Busy(f"the service is {self.service.state}", retry_after=5)
-        with self.gatherer.admitted():
-            length = request.headers.get("content-length", "")
-            size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
+        length, most = request.headers.get("content-length", ""), self.service.settings.max_body
+        size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
+        with self.gatherer.admitted(min(size or 0, most)):
             memory, started = self.service.memory, time.monotonic()
             try:
                 async with asyncio.timeout(self.service.settings.deadline):
-                    body = await read_body(request.stream(), size, self.service.settings.max_body, memory)
+                    body = await read_body(request.stream(), size, most, memory)
             except TimeoutError:
                 raise Refused(408, "the body did not come in time") from None
             except ClientDisconnect:

@@ -67,12 +67,17 @@ class Gatherer:
         Requests that may be in the house, on their way in among them.
     deadline
         Seconds after which a request is told to come again.
+    most_bytes
+        Of all their bodies together.
     """
 
-    def __init__(self, service: Service, *, size: int, max_wait: float, limit: int, deadline: float) -> None:
+    def __init__(
+        self, service: Service, *, size: int, max_wait: float, limit: int, deadline: float, most_bytes: int = 2**28
+    ) -> None:
         self.service = service
         self.size, self.max_wait, self.limit, self.deadline = size, max_wait, limit, deadline
-        self.inside = 0
+        self.most_bytes = most_bytes
+        self.inside = self.bytes_inside = 0
         self.seconds = 0.1  # of a query, as they have been lately
         self.queue: deque[Piece] = deque()
         self._changed = asyncio.Event()
@@ -83,17 +88,17 @@ class Gatherer:
     # For clients
 
     @contextlib.contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Room for one request, from before its body is read until it is answered."""
+    def admitted(self, size: int) -> Iterator[None]:
+        """Room for one request of so many bytes, from before its body is read until it is answered."""
         if self._closing:
             raise Busy("the service is shutting down", retry_after=5)
-        if self.inside >= self.limit:
+        if self.inside >= self.limit or (self.inside and self.bytes_inside + size > self.most_bytes):
             raise Busy("there are too many requests at once", retry_after=self.expected_wait())
-        self.inside += 1
+        self.inside, self.bytes_inside = self.inside + 1, self.bytes_inside + size
         try:
             yield
         finally:
-            self.inside -= 1
+            self.inside, self.bytes_inside = self.inside - 1, self.bytes_inside - size
 
     async def submit(self, images: Tensor, control: Control) -> Rows:
         """Have images answered; they are burned when this returns, whatever happens."""

@@ -19,6 +19,7 @@ from crodobo import pixels
 from crodobo.class_mix import ClassMix, narrower
 from crodobo.engine import Engine
 from crodobo.learner import Learner, average
+from crodobo.normalisation import Norm
 from crodobo.prediction import Adaptation, Prediction
 from crodobo.source import Source
 
@@ -64,7 +65,7 @@ class Guard:
         if self.good is None:
             self.good = self.next = Weights(self.learners, int(self.counts[1]))
         looked = images[-int(self.counts[0]) % ONE_IN :: ONE_IN]
-        seen = self._glance(looked, engine)
+        seen = self._glance(looked, engine, "running")
         if seen.isfinite().all():
             self.glance.add(seen)
             self.usual.add(seen)
@@ -99,15 +100,14 @@ class Guard:
             self.good, self.next = self.next, Weights(self.learners, int(self.counts[1]))
         return prediction
 
-    def _glance(self, images: Tensor, engine: Engine) -> Tensor:
+    def _glance(self, images: Tensor, engine: Engine, norm: Norm) -> Tensor:
         """What the learners take a few images for, each image seen by one of them."""
-        count, none = len(self.learners), torch.zeros(0, len(self.source.classes))
-        parts = [images[number::count] for number in range(count)]
+        none = torch.zeros(0, len(self.source.classes))
 
         def look(learner: Learner, part: Tensor) -> Tensor:
-            return learner.predict(part, "running") if len(part) else none
+            return learner.predict(part, norm) if len(part) else none
 
-        return torch.cat(engine.map(look, self.learners, parts))
+        return torch.cat(engine.map(look, self.learners, images.tensor_split(len(self.learners))))
 
     def _look(self, images: Tensor, engine: Engine) -> Prediction:
         """What all learners take images for, whatever else is among them."""
@@ -116,7 +116,7 @@ class Guard:
     def _known(self, engine: Engine) -> float:
         """The share of the probe that the learners know, whatever statistics they have run up."""
         images = pixels.to_unit(self.source.images[self.probe])
-        labels = average(self.learners, engine, images, norm="query").labels
+        labels = self._glance(images, engine, "query").argmax(dim=1)
         return float((labels == self.source.labels[self.probe]).float().mean())
 
     def _lost(self, engine: Engine) -> bool:

@@ -57,7 +57,7 @@ def run(
     burn: Annotated[
         bool, typer.Option("--burn/--no-burn", help="Refuse methods that keep target data, or allow them.")
     ] = True,
-    guard: o.Guard = True,
+    guard: o.Guard = None,
     parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
     threads: Annotated[
         int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")

@@ -59,6 +59,7 @@ class Guard:
         self.probe = torch.randint(len(source), (PROBED,), generator=Generator().manual_seed(0))
         self.good: Weights | None = None
         self.next: Weights | None = None  # good if the queries after it are as well
+        self.sound = False  # whether the learners were found not to have collapsed, and have learned nothing since
 
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
         """Look at a query before it is learned: whether it should be, and whether the learners had collapsed."""
@@ -75,7 +76,8 @@ class Guard:
             self.close.add(self._look(images, engine).probabilities)
             if not narrower(self.close, self.usual, SURE):
                 return Adaptation()
-        reason = self._collapse(images, engine)
+        reason = None if self.sound else self._collapse(images, engine)
+        self.sound = reason is None
         burst = reason is None or narrower(ClassMix.of(self._look(images, engine).probabilities), self.usual, SURE)
         return Adaptation(restored=reason, held=burst)
 
@@ -84,6 +86,7 @@ class Guard:
         self.counts += torch.tensor([len(images), 1])
         if prediction.adaptation.held:
             return prediction
+        self.sound = False
         finite = bool(prediction.probabilities.isfinite().all())
         if finite:
             self.answers.add(prediction.probabilities)
@@ -165,6 +168,7 @@ class Guard:
         for name, value in self.state().items():
             value.copy_(state[name])
         self.good = self.next = None
+        self.sound = False
 
 
 class Weights:

@@ -19,6 +19,7 @@ from crodobo import pixels
 from crodobo.class_mix import ClassMix, narrower
 from crodobo.engine import Engine
 from crodobo.learner import Learner, average
+from crodobo.normalisation import Norm
 from crodobo.prediction import Adaptation, Prediction
 from crodobo.source import Source
 
@@ -58,23 +59,26 @@ class Guard:
         self.probe = torch.randint(len(source), (PROBED,), generator=Generator().manual_seed(0))
         self.good: Weights | None = None
         self.next: Weights | None = None  # good if the queries after it are as well
+        self.sound = False  # whether the learners were found not to have collapsed, and have learned nothing since
 
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
         """Look at a query before it is learned: whether it should be, and whether the learners had collapsed."""
         if self.good is None:
             self.good = self.next = Weights(self.learners, int(self.counts[1]))
         looked = images[-int(self.counts[0]) % ONE_IN :: ONE_IN]
-        seen = self._glance(looked, engine)
+        seen = self._glance(looked, engine, "running")
         if seen.isfinite().all():
             self.glance.add(seen)
             self.usual.add(seen)
-            if self.counts[0] < TRUST or not narrower(self.glance, self.usual):
+            on_alert = narrower(self.close, self.usual)  # eight samples must not end a burst by chance
+            if self.counts[0] < TRUST or not (on_alert or narrower(self.glance, self.usual)):
                 self.close.clear()
                 return Adaptation()
             self.close.add(self._look(images, engine).probabilities)
             if not narrower(self.close, self.usual, SURE):
                 return Adaptation()
-        reason = self._collapse(images, engine)
+        reason = None if self.sound else self._collapse(images, engine)
+        self.sound = reason is None
         burst = reason is None or narrower(ClassMix.of(self._look(images, engine).probabilities), self.usual, SURE)
         return Adaptation(restored=reason, held=burst)
 
@@ -83,6 +87,7 @@ class Guard:
         self.counts += torch.tensor([len(images), 1])
         if prediction.adaptation.held:
             return prediction
+        self.sound = False
         finite = bool(prediction.probabilities.isfinite().all())
         if finite:
             self.answers.add(prediction.probabilities)
@@ -99,15 +104,14 @@ class Guard:
             self.good, self.next = self.next, Weights(self.learners, int(self.counts[1]))
         return prediction
 
-    def _glance(self, images: Tensor, engine: Engine) -> Tensor:
+    def _glance(self, images: Tensor, engine: Engine, norm: Norm) -> Tensor:
         """What the learners take a few images for, each image seen by one of them."""
-        count, none = len(self.learners), torch.zeros(0, len(self.source.classes))
-        parts = [images[number::count] for number in range(count)]
+        none = torch.zeros(0, len(self.source.classes))
 
         def look(learner: Learner, part: Tensor) -> Tensor:
-            return learner.predict(part, "running") if len(part) else none
+            return learner.predict(part, norm) if len(part) else none
 
-        return torch.cat(engine.map(look, self.learners, parts))
+        return torch.cat(engine.map(look, self.learners, images.tensor_split(len(self.learners))))
 
     def _look(self, images: Tensor, engine: Engine) -> Prediction:
         """What all learners take images for, whatever else is among them."""
@@ -116,7 +120,7 @@ class Guard:
     def _known(self, engine: Engine) -> float:
         """The share of the probe that the learners know, whatever statistics they have run up."""
         images = pixels.to_unit(self.source.images[self.probe])
-        labels = average(self.learners, engine, images, norm="query").labels
+        labels = self._glance(images, engine, "query").argmax(dim=1)
         return float((labels == self.source.labels[self.probe]).float().mean())
 
     def _lost(self, engine: Engine) -> bool:
@@ -127,12 +131,15 @@ class Guard:
 
     def _collapse(self, images: Tensor, engine: Engine) -> str | None:
         """Compare the learners with their last good weights; put those back, and say why, where they are better."""
-        assert self.good is not None
+        assert self.good
+        assert self.next
         mine, lost = self._look(images, engine), self._lost(engine)
         now = Weights(self.learners, int(self.counts[1]))
-        self.good.put_back(self.learners)
-        theirs = self._look(images, engine)
-        reason = compare(mine, theirs, self.usual)
+        copies = []
+        for weights in (self.next, self.good):
+            weights.put_back(self.learners)
+            copies.append(self._look(images, engine))
+        reason = compare(mine, copies, self.usual)
         if reason is None and lost and not self._lost(engine):
             reason = "they no longer knew the source"
         if reason is None:
@@ -165,6 +172,7 @@ class Guard:
         for name, value in self.state().items():
             value.copy_(state[name])
         self.good = self.next = None
+        self.sound = False
 
 
 class Weights:
@@ -188,30 +196,31 @@ def living(learner: Learner) -> dict[str, Tensor]:
     return {name: value for name, value in learner.state().items() if not name.startswith(("generator", "optimiser."))}
 
 
-def compare(mine: Prediction, theirs: Prediction, usual: ClassMix) -> str | None:
-    """What the learners have lost against their last good weights on the same images, if anything.
+def compare(mine: Prediction, copies: list[Prediction], usual: ClassMix) -> str | None:
+    """What the learners have lost on the same images against copies of their weights, the last the oldest; if anything.
+
+    Where any copy sees few classes, there are few: an old one may be too weak to see them.
 
     >>> good, few = Prediction(torch.eye(4).repeat(4, 1), 0.9), Prediction(torch.eye(4)[[0] * 16], 0.9)
     >>> usual = ClassMix.of(good.probabilities)
-    >>> compare(few, good, usual)
+    >>> compare(few, [good, good], usual)
     'they saw 1.0 classes in the query, their last good weights 4.0'
-    >>> compare(few, few, usual)
-    >>> compare(Prediction(good.probabilities, 0.2), good, usual)
+    >>> compare(few, [few, good], usual)
+    >>> compare(Prediction(good.probabilities, 0.2), [good, good], usual)
     'they agreed on 20 % of the query, their last good weights on 90 %'
     """
-    if not theirs.probabilities.isfinite().all():
+    if not copies[-1].probabilities.isfinite().all():
         return None
     if not mine.probabilities.isfinite().all():
         return "their weights were no longer finite"
-    few, many = ClassMix.of(mine.probabilities), ClassMix.of(theirs.probabilities)
-    if narrower(few, many) and not narrower(many, usual):
-        return (
-            f"they saw {few.effective_classes:.1f} classes in the query, their last good weights "
-            f"{many.effective_classes:.1f}"
-        )
-    if mine.agreement is not None and theirs.agreement is not None and mine.agreement < theirs.agreement / 2:
-        return (
-            f"they agreed on {100 * mine.agreement:.0f} % of the query, their last good weights on "
-            f"{100 * theirs.agreement:.0f} %"
-        )
+    few, *views = (ClassMix.of(prediction.probabilities) for prediction in (mine, *copies))
+    if any(narrower(view, usual) for view in views):
+        return None
+    if narrower(few, views[-1]):
+        few_classes, classes = few.effective_classes, views[-1].effective_classes
+        return f"they saw {few_classes:.1f} classes in the query, their last good weights {classes:.1f}"
+    agreed = min(copy.agreement or 0.0 for copy in copies)
+    if mine.agreement is not None and mine.agreement < agreed / 2:
+        shares = f"{100 * mine.agreement:.0f} % of the query, their last good weights on {100 * agreed:.0f} %"
+        return f"they agreed on {shares}"
     return None

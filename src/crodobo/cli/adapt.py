@@ -70,7 +70,7 @@ def adapt(
     lr: o.Lr = None,
     backbone_lr_scale: o.BackboneLrScale = None,
     weight_decay: o.WeightDecay = None,
-    guard: o.Guard = True,
+    guard: o.Guard = None,
     parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
     threads: Annotated[
         int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")

@@ -45,6 +45,7 @@ def compare(
     lr: o.Lr = None,
     backbone_lr_scale: o.BackboneLrScale = None,
     weight_decay: o.WeightDecay = None,
+    guard: o.Guard = None,
     cache_size: o.CacheSize = None,
     out: Annotated[
         Path | None, typer.Option(help="Result folder.  [default: runs/compare-…, named after the settings]")

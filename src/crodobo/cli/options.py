@@ -94,10 +94,10 @@ NormOption = Annotated[
 ]
 OrderOption = Annotated[Order | None, typer.Option("--order", help="Which comes first.  [default: adapt-then-predict]")]
 Guard = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--guard/--no-guard",
-        help="Leave bursts of few classes unlearned, and restore good weights after a collapse, or not.",
+        help="Leave bursts of few classes unlearned, and restore good weights after a collapse, or not.  [default: do]",
     ),
 ]
 Stream = Annotated[

@@ -40,6 +40,7 @@ def study(
     lr: o.Lr = None,
     backbone_lr_scale: o.BackboneLrScale = None,
     weight_decay: o.WeightDecay = None,
+    guard: o.Guard = None,
     cache_size: o.CacheSize = None,
     out: Annotated[
         Path | None, typer.Option(help="Result folder.  [default: runs/study-…, named after the settings]")

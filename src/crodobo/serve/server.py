@@ -1,7 +1,10 @@
 """The process that serves: uvicorn on asyncio, TLS, signals, an orderly end."""
 
+import contextlib
+import signal
 import socket
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -9,6 +12,7 @@ from types import FrameType
 import uvicorn
 
 from crodobo.errors import BadSettings, CrodoboError
+from crodobo.interrupt import SIGNALS
 from crodobo.serve.app import App
 from crodobo.serve.keys import Keys, is_loopback
 from crodobo.serve.service import Service
@@ -55,6 +59,16 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
         self._app = app
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let a signal end the service in order; uvicorn's own way would raise it once more at the end."""
+        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.drain()

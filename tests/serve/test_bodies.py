@@ -151,6 +151,27 @@ def test_the_name_of_the_boundary_may_be_written_in_any_case(name: str) -> None:
     assert split_form(form(b"first"), f" {name}=limit", most=1) == [b"first"]
 
 
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (bytes(12), RAW),
+        (as_npy(np.zeros((1, *SHAPE), np.uint8)), NPY),
+        (as_png(np.zeros((4, 3), np.uint8)), "image/png"),
+        (form(as_png(np.zeros((4, 3), np.uint8))), f"{FORM}; boundary=limit"),
+    ],
+)
+def test_images_have_a_place_of_their_own_so_that_burning_them_twice_over_meets_no_other_query(
+    content: bytes, kind: str
+) -> None:
+    arena = Arena()
+    body = arena.take(as_body(content))
+    images = asyncio.run(images_of(body, kind, SHAPE, "squash", arena, most=8))
+    arena.burn([images])
+    other = arena.take(torch.ones(1, *SHAPE, dtype=torch.uint8))  # may lie where the images lay
+    arena.burn([body])
+    assert other.min() == 1
+
+
 # --- what is wrong ---
 
 

@@ -48,11 +48,11 @@ async def read_body(chunks: AsyncIterator[bytes], length: int | None, limit: int
 async def images_of(
     body: Tensor, kind: str, shape: tuple[int, int, int], fit: Fit, memory: Memory, most: int, dtype: str = "uint8"
 ) -> Tensor:
-    """The images of a body of this type, as a batch in the arena."""
+    """The images of a body of this type, as a batch of their own in the arena."""
     name, _, rest = kind.partition(";")
     name = name.strip().lower()
     if name == RAW:
-        return _raw(body, shape, dtype, most)
+        return memory.take(_raw(body, shape, dtype, most).clone())
     if name == NPY:
         return memory.take(_npy(body, most))
     if name == FORM:

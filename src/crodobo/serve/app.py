@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import importlib.resources
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
@@ -41,6 +42,7 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
+VALUES = re.compile(r"from \S+ to \S+;")  # of pixels, which are for nobody's ears
 PAGE = {"index.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
 
 
@@ -178,6 +180,8 @@ class App:
         """The request's body in the arena, burned when the block ends, whatever happens inside."""
         if self.service.state not in ("ready", "paused"):
             raise Busy(f"the service is {self.service.state}", retry_after=5)
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise BadRequest("a compressed body cannot be read; send it as it is", 415)
         length, most = request.headers.get("content-length", ""), self.service.settings.max_body
         size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
         with self.gatherer.admitted(min(size or 0, most)):
@@ -199,7 +203,7 @@ class App:
     async def rows(self, request: Request, images: Tensor, control: Control) -> Rows:
         """Have images answered, unless the client goes away before it is their turn."""
         if wrong := pixels.misfit(images, self.service.source.shape):
-            raise BadRequest(f"the batch {wrong}")
+            raise BadRequest(f"the batch {VALUES.sub('outside 0 to 1;', wrong)}")
         if len(images) > self.service.settings.query_size:
             most = self.service.settings.query_size
             raise BadRequest(f"a request has at most {most} images here; send more in several requests", 413)

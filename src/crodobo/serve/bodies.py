@@ -18,6 +18,8 @@ from crodobo.serve.errors import BadRequest
 
 IMAGES = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/x-portable-anymap")
 NPY, RAW, FORM = "application/x-npy", "application/octet-stream", "multipart/form-data"
+NPY_VERSIONS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+NPY_HEAD = 2**14  # bytes that a description can have; numpy itself takes no more than 10,000
 
 
 class Limits(NamedTuple):
@@ -54,23 +56,21 @@ async def read_body(chunks: AsyncIterator[bytes], length: int | None, limit: int
 async def images_of(
     body: Tensor, kind: str, shape: tuple[int, int, int], fit: Fit, memory: Memory, limits: Limits, dtype: str = "uint8"
 ) -> Tensor:
-    """The images of a body of this type, as a batch in the arena."""
+    """The images of a body of this type, as a batch of their own in the arena."""
     most = limits.images
     name, _, rest = kind.partition(";")
     name = name.strip().lower()
     if name == RAW:
-        return _raw(body, shape, dtype, most)
+        return memory.take(_raw(body, shape, dtype, most).clone())
     if name == NPY:
         return memory.take(_npy(body, most))
     if name == FORM:
-        files = split_form(body.numpy().tobytes(), rest)
+        files = split_form(body.numpy().tobytes(), rest, most)
     elif name in IMAGES:
         files = [body.numpy().tobytes()]
     else:
         known = ", ".join((*IMAGES, NPY, RAW, FORM))
         raise BadRequest(f"a body of this type cannot be read; the types are {known}", 415)
-    if not 0 < len(files) <= most:
-        raise BadRequest(f"a request has 1 to {most} images; send more in several requests", 413 if files else 400)
     return await asyncio.to_thread(_decoded, files, shape, fit, memory, limits.pixels)
 
 
@@ -103,30 +103,38 @@ def _raw(body: Tensor, shape: tuple[int, ...], dtype: str, most: int) -> Tensor:
 
 
 def _npy(body: Tensor, most: int) -> Tensor:
+    """An array in numpy's format. Its description is checked before there is room made for what it describes."""
+    content = body.numpy()
+    head = io.BytesIO(content[:NPY_HEAD].tobytes())
     try:
-        array = np.lib.format.read_array(io.BytesIO(body.numpy().tobytes()), allow_pickle=False)
-    except (ValueError, EOFError, OSError, MemoryError, SyntaxError, TypeError, OverflowError):
+        shape, by_columns, dtype = NPY_VERSIONS[np.lib.format.read_magic(head)](head)
+    except Exception:  # what a hostile description raises is anyone's guess
         raise BadRequest("the body is no array of numbers in numpy's format") from None
-    if array.dtype not in (np.uint8, np.float32, np.float64) or array.ndim not in (3, 4):
+    if dtype not in (np.uint8, np.float32, np.float64) or len(shape) not in (3, 4):
         raise BadRequest("the array must be images of uint8 or float32: samples × channels × height × width")
+    if min(shape) < 0 or math.prod(shape) * dtype.itemsize != len(content) - head.tell():
+        raise BadRequest("the array has not as many numbers as its shape says")
+    array = content[head.tell() :].view(dtype).reshape(shape, order="F" if by_columns else "C")
     array = array[None] if array.ndim == 3 else array
     if not 0 < len(array) <= most:
         raise BadRequest(f"a request has 1 to {most} images; send more in several requests", 413 if len(array) else 400)
-    return torch.from_numpy(np.ascontiguousarray(array.astype(np.uint8 if array.dtype == np.uint8 else np.float32)))
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        return torch.from_numpy(array.astype(np.uint8 if dtype == np.uint8 else np.float32, order="C"))
 
 
-def split_form(body: bytes, parameters: str) -> list[bytes]:
+def split_form(body: bytes, parameters: str, most: int) -> list[bytes]:
     """The files of a form, in memory: the usual parsers put large ones into temporary files.
 
-    >>> split_form(b'--x\\r\\nContent-Disposition: form-data\\r\\n\\r\\nfirst\\r\\n--x--\\r\\n', ' boundary=x')
+    >>> split_form(b'--x\\r\\nContent-Disposition: form-data\\r\\n\\r\\nfirst\\r\\n--x--\\r\\n', ' boundary=x', most=1)
     [b'first']
     """
-    boundary = next(
-        (part.strip()[len("boundary=") :].strip('"') for part in parameters.split(";") if "boundary=" in part), ""
-    )
+    named = dict(part.strip().partition("=")[::2] for part in parameters.split(";"))
+    boundary = next((text.strip('"') for name, text in named.items() if name.lower() == "boundary"), "")
     if not boundary or len(boundary) > 200:
         raise BadRequest("the form names no boundary")
-    parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode(errors="replace"))
+    parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode(errors="replace"), most + 2)
+    if len(parts) > most + 2:  # a part before the first file, and one after the last
+        raise BadRequest(f"a request has 1 to {most} images; send more in several requests", 413)
     if len(parts) < 3 or not parts[-1].startswith(b"--"):
         raise BadRequest("the form is not whole")
     files = []

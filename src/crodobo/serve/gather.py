@@ -142,16 +142,16 @@ class Gatherer:
 
     async def _gather(self) -> list[Piece]:
         """The next query's requests; none when the end has come."""
-        while not self.queue:
-            if self._closing:
-                return []
-            await self._wait(None)
-        first = self.queue[0]
-        while not self._closing and not self._full() and self.queue and self.queue[0] is first:
-            left = first.arrived + self.max_wait - time.monotonic()
-            if left <= 0 or not await self._wait(left):
-                break
-        return self._take() or await self._gather()
+        while True:
+            if not self.queue:
+                if self._closing:
+                    return []
+                await self._wait(None)
+                continue
+            left = self.queue[0].arrived + self.max_wait - time.monotonic()
+            if self._closing or left <= 0 or self._full():
+                return self._take()
+            await self._wait(left)
 
     def _full(self) -> bool:
         """Whether the first requests fill a query, or one stands behind them that cannot share it."""
@@ -174,14 +174,11 @@ class Gatherer:
             total += len(batch[-1].images)
         return batch
 
-    async def _wait(self, seconds: float | None) -> bool:
-        """Until something changes, or for so long; whether something has."""
+    async def _wait(self, seconds: float | None) -> None:
+        """Until something changes, or for so long."""
         self._changed.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
 
     async def _answer(self, batch: list[Piece]) -> None:
         control = batch[0].control

@@ -1,0 +1,276 @@
+"""Bodies of requests: images come through, whatever else is sent is refused, and nothing stays in the arena."""
+
+import asyncio
+import io
+import itertools
+import struct
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from PIL import Image
+
+from crodobo.burn.arena import Arena
+from crodobo.burn.memory import Memory
+from crodobo.serve.bodies import FORM, NPY, RAW, images_of, read_body, split_form
+from crodobo.serve.errors import BadRequest
+
+SHAPE = (1, 4, 3)
+SECRET = b"sesame"
+
+batches = st.integers(1, 4).flatmap(lambda samples: hnp.arrays(np.uint8, (samples, *SHAPE)))
+
+
+def as_body(content: bytes) -> torch.Tensor:
+    return torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+
+
+def as_npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def as_png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def with_header(text: str, version: int = 1) -> bytes:
+    """An array in numpy's format whose description is this text."""
+    content = text.encode()
+    return b"\x93NUMPY" + bytes([version, 0]) + len(content).to_bytes(2 if version == 1 else 4, "little") + content
+
+
+def form(*files: bytes, boundary: bytes = b"limit") -> bytes:
+    head = b'--%s\r\nContent-Disposition: form-data; name="file"; filename="1.png"\r\n\r\n'
+    return b"".join(head % boundary + file + b"\r\n" for file in files) + b"--%s--\r\n" % boundary
+
+
+def read(content: bytes, kind: str, most: int = 8, dtype: str = "uint8", memory: Memory | None = None) -> torch.Tensor:
+    return asyncio.run(images_of(as_body(content), kind, SHAPE, "squash", memory or Memory(), most, dtype))
+
+
+def refused(content: bytes, kind: str, **options: Any) -> BadRequest:
+    """How a body is refused; every other exception is a failure of the test."""
+    with pytest.raises(BadRequest) as caught:
+        read(content, kind, **options)
+    assert SECRET.decode() not in caught.value.sentence
+    return caught.value
+
+
+async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+# --- reading ---
+
+
+@given(content=st.binary(min_size=1, max_size=100), cuts=st.lists(st.integers(0, 100), max_size=5))
+def test_a_body_is_put_together_from_its_chunks(content: bytes, cuts: list[int]) -> None:
+    places = [0, *sorted(min(cut, len(content)) for cut in cuts), len(content)]
+    parts = [content[start:stop] for start, stop in itertools.pairwise(places)]
+    body = asyncio.run(read_body(chunks(*parts), len(content), 100, Memory()))
+    assert body.numpy().tobytes() == content
+
+
+@pytest.mark.parametrize(
+    ("parts", "length", "status"),
+    [((b"abc",), None, 411), ((b"abc",), 11, 413), ((), 0, 400), ((b"abc",), 2, 400), ((b"a", b"b"), 3, 400)],
+)
+def test_a_body_of_another_length_than_it_says_is_refused(
+    parts: tuple[bytes, ...], length: int | None, status: int
+) -> None:
+    arena = Arena()
+    with pytest.raises(BadRequest) as caught:
+        asyncio.run(read_body(chunks(*parts), length, 10, arena))
+    assert caught.value.status == status
+    assert not arena._taken
+
+
+def test_a_body_that_stops_coming_leaves_nothing_in_the_arena() -> None:
+    arena = Arena()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield SECRET
+        await asyncio.sleep(10)
+
+    async def hurried() -> None:
+        async with asyncio.timeout(0.01):
+            await read_body(slow(), 100, 100, arena)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(hurried())
+    assert not arena._taken
+
+
+# --- images ---
+
+
+@given(batch=batches)
+def test_raw_pixels_come_through(batch: np.ndarray) -> None:
+    assert np.array_equal(read(batch.tobytes(), RAW).numpy(), batch)
+    unit = (batch / 255).astype(np.float32)
+    assert np.array_equal(read(unit.tobytes(), RAW, dtype="float32").numpy(), unit)
+
+
+@given(batch=batches, kind=st.sampled_from([np.uint8, np.float32, np.float64]), order=st.sampled_from("CF"))
+def test_arrays_in_numpys_format_come_through(batch: np.ndarray, kind: type, order: Any) -> None:
+    array = np.array(batch if kind is np.uint8 else batch / 255, kind, order=order)
+    wanted = array.astype(np.uint8 if kind is np.uint8 else np.float32)
+    assert np.array_equal(read(as_npy(array), NPY).numpy(), wanted)
+    assert np.array_equal(read(as_npy(array[0]), NPY).numpy(), wanted[:1])
+
+
+@given(batch=batches)
+def test_files_come_through_alone_and_in_a_form(batch: np.ndarray) -> None:
+    files = [as_png(image[0]) for image in batch]
+    assert np.array_equal(read(files[0], "image/png; q=1").numpy(), batch[:1])
+    assert np.array_equal(read(form(*files), f"{FORM}; boundary=limit").numpy(), batch)
+
+
+@given(
+    files=st.lists(st.binary(max_size=40).filter(lambda file: b"--limit" not in file), min_size=1, max_size=5),
+    quoted=st.booleans(),
+)
+def test_a_form_is_split_into_its_files(files: list[bytes], quoted: bool) -> None:
+    boundary = ' boundary="limit"' if quoted else " charset=utf-8; boundary=limit"
+    assert split_form(form(*files), boundary, most=5) == files
+
+
+@pytest.mark.parametrize("name", ["boundary", "Boundary", "BOUNDARY"])
+def test_the_name_of_the_boundary_may_be_written_in_any_case(name: str) -> None:
+    assert split_form(form(b"first"), f" {name}=limit", most=1) == [b"first"]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (bytes(12), RAW),
+        (as_npy(np.zeros((1, *SHAPE), np.uint8)), NPY),
+        (as_png(np.zeros((4, 3), np.uint8)), "image/png"),
+        (form(as_png(np.zeros((4, 3), np.uint8))), f"{FORM}; boundary=limit"),
+    ],
+)
+def test_images_have_a_place_of_their_own_so_that_burning_them_twice_over_meets_no_other_query(
+    content: bytes, kind: str
+) -> None:
+    arena = Arena()
+    body = arena.take(as_body(content))
+    images = asyncio.run(images_of(body, kind, SHAPE, "squash", arena, most=8))
+    arena.burn([images])
+    other = arena.take(torch.ones(1, *SHAPE, dtype=torch.uint8))  # may lie where the images lay
+    arena.burn([body])
+    assert other.min() == 1
+
+
+# --- what is wrong ---
+
+
+@given(
+    content=st.binary(min_size=1, max_size=200),
+    kind=st.sampled_from([NPY, f"{FORM}; boundary=x", "image/png", "image/jpeg", "image/tiff", "image/gif", "text/x"]),
+)
+def test_any_bytes_are_refused(content: bytes, kind: str) -> None:
+    refused(content, kind)
+
+
+@given(content=st.binary(max_size=120), version=st.sampled_from([1, 2, 3]))
+def test_any_description_of_an_array_is_refused(content: bytes, version: int) -> None:
+    refused(with_header(content.decode("latin-1"), version), NPY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': (), 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': [()], 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (1000000, 1000000, 1000000)}",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 4294967296, 4294967296, 4)}",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (-1, 1, 4, 3)}",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (0, 1, 4, 3)}",
+        "{'descr': '|S0', 'fortran_order': False, 'shape': (2, 1, 4, 3)}",
+        "{'descr': '|V0', 'fortran_order': False, 'shape': (2, 1, 4, 3)}",
+        "{'descr': '<M8[sesame]', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': {'sesame': 1}, 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': ",
+        "(" * 150,
+        "-" * 9000 + "1",
+        "[" * 9000,
+        "'" * 3,
+        "sesame",
+        "",
+    ],
+)
+def test_a_description_that_is_meant_to_break_the_reader_is_refused(text: str) -> None:
+    for version in (1, 2, 3):
+        refused(with_header(text, version), NPY)
+
+
+def test_a_description_of_more_than_there_is_memory_takes_none() -> None:
+    """numpy would make room for it first; where freed memory is overwritten, that alone could end the process."""
+    text = "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1, 100000, 1000000)}"
+    assert refused(with_header(text), NPY).sentence == "the array has not as many numbers as its shape says"
+
+
+def test_numbers_that_float32_cannot_hold_become_infinite_without_a_warning() -> None:
+    assert not read(as_npy(np.full((1, *SHAPE), 1e300)), NPY).isfinite().any()  # which the service refuses as such
+
+
+def test_pickles_are_not_read() -> None:
+    file = io.BytesIO()
+    np.save(file, np.array([{"sesame": 1}], dtype=object), allow_pickle=True)
+    refused(file.getvalue(), NPY)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (bytes(12 * 9), RAW, 413),
+        (bytes(13), RAW, 400),
+        (as_npy(np.zeros((9, *SHAPE), np.uint8)), NPY, 413),
+        (as_npy(np.zeros((0, *SHAPE), np.uint8)), NPY, 400),
+        (as_npy(np.zeros((2, *SHAPE), np.int64)), NPY, 400),
+        (as_npy(np.zeros((2, *SHAPE), ">f4")), NPY, 400),
+        (form(*[b"x"] * 9), f"{FORM}; boundary=limit", 413),
+        (form(), f"{FORM}; boundary=limit", 400),
+        (form(SECRET), f"{FORM}; boundary=limit", 400),
+        (form(b"x"), FORM, 400),
+        (form(b"x"), f"{FORM}; boundary=", 400),
+        (form(b"x"), f"{FORM}; boundary=" + "x" * 201, 400),
+        (form(b"x")[:-6], f"{FORM}; boundary=limit", 400),
+        (b"--limit\r\nno end of the headers\r\n--limit--", f"{FORM}; boundary=limit", 400),
+        (b"x", "", 415),
+        (b"x", SECRET.decode(), 415),
+        (b"x", "text/plain; sesame", 415),
+    ],
+)
+def test_a_body_that_does_not_hold_the_images_it_should_is_refused(content: bytes, kind: str, status: int) -> None:
+    assert refused(content, kind).status == status
+
+
+def test_a_form_of_very_many_parts_is_refused_before_it_is_split_into_all_of_them() -> None:
+    assert refused(form(*[b""] * 100_000), f"{FORM}; boundary=limit").status == 413
+
+
+def test_a_picture_of_too_many_pixels_is_refused() -> None:
+    small = as_png(np.zeros((4, 3), np.uint8))
+    size = b"IHDR" + struct.pack(">II", 9500, 9500) + small[24:29]
+    content = small[:12] + size + struct.pack(">I", zlib.crc32(size)) + small[33:]
+    assert "million pixels" in refused(content, "image/png").sentence
+
+
+def test_the_second_file_that_is_no_picture_is_named_by_its_number_and_the_first_is_burned() -> None:
+    arena = Arena()
+    files = as_png(np.zeros((4, 3), np.uint8)), SECRET
+    assert "image 2" in refused(form(*files), f"{FORM}; boundary=limit", memory=arena).sentence
+    assert not arena._taken

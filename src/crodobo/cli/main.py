@@ -14,6 +14,7 @@ from crodobo.cli.audit import audit
 from crodobo.cli.bench import bench
 from crodobo.cli.compare import compare
 from crodobo.cli.data import data
+from crodobo.cli.keys import keys
 from crodobo.cli.methods import methods
 from crodobo.cli.run import run
 from crodobo.cli.serve import serve
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(adapt)
 app.command()(run)
 app.command()(serve)
+app.add_typer(keys, name="keys")
 app.command()(compare)
 app.command()(study)
 app.command()(methods)

@@ -206,7 +206,7 @@ class Client:
             return together(files, self._groups([size_of(file) for file in files]), ask)
         except RequestRefused as error:
             if error.image is not None and not isinstance(wrong := files[error.image], bytes):
-                error.args = (f"{os.fspath(wrong)} is refused: {error}",)
+                error.args = (f"{os.fspath(wrong)} cannot be used: {error.reason}",)
             raise
 
     def _groups(self, sizes: Sequence[int]) -> list[int]:

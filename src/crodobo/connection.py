@@ -23,7 +23,7 @@ IDLE = 2.0  # seconds that an unused connection is kept; servers close theirs af
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between attempts, where the service does not say
 BUSY = (429, 503)  # come again: nothing was learned
 FAILED = (500, 502, 504)  # in the middle of it, or on the way back
-BAD_IMAGE = re.compile(r"image (\d+) cannot be used")
+BAD_IMAGE = re.compile(r"image (\d+) cannot be used: (.*)")
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 File = str | PathLike[str]
 
@@ -165,8 +165,8 @@ class Connection:
         if status in FAILED and not repeatable:
             return self._unanswered(sentence)
         found = BAD_IMAGE.match(sentence) if status == 400 else None
-        image = int(found[1]) - 1 if found else None
-        return RequestRefused(f"{self.url} refuses: {sentence}{todo}", status, image)
+        image, reason = (int(found[1]) - 1, found[2]) if found else (None, sentence)
+        return RequestRefused(f"{self.url} refuses: {sentence}{todo}", status, reason, image)
 
 
 def trusting(ca: File | None, cert: tuple[File, File] | None) -> ssl.SSLContext:

@@ -75,8 +75,11 @@ class Unanswered(ServiceError):
 
 
 class RequestRefused(ServiceError):
-    """The service refuses a request; `status` is of HTTP, `image` the number, from 0, of the one it cannot use."""
+    """The service refuses a request.
 
-    def __init__(self, sentence: str, status: int, image: int | None = None) -> None:
+    `status` is of HTTP, `reason` the service's own words, `image` the number, from 0, of the one that it cannot use.
+    """
+
+    def __init__(self, sentence: str, status: int, reason: str, image: int | None = None) -> None:
         super().__init__(sentence)
-        self.status, self.image = status, image
+        self.status, self.reason, self.image = status, reason, image

@@ -2,17 +2,24 @@
 
 import contextlib
 import io
+import multiprocessing
 import os
+import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the commands do; read when torch loads
 
 import torch
+from PIL import Image
 
 from crodobo.cli.main import main
 from crodobo.source import Source
@@ -72,3 +79,51 @@ def crodobo() -> Crodobo:
 def command() -> Callable[..., list[str]]:
     """The same command for a process of its own."""
     return lambda *arguments: [sys.executable, "-m", "crodobo", *map(str, arguments)]
+
+
+class Served(NamedTuple):
+    """A service that was started, and may not be ready yet."""
+
+    url: str
+    port: int
+    state: Path
+    process: ForkServerProcess
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+    """Start `crodobo serve` with a tiny model, cats and dogs of 1×16×16 in queries of 8, in a process of its own."""
+    public = tmp_path_factory.mktemp("public")
+    for number in range(16):
+        path = public / ("cat", "dog")[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 16), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["crodobo.inbox.adapt", "crodobo.serve.server"])
+    model = ["--source", public, "--image-size", 16, "--grey", "--query-size", 8, "--warmup", 1]
+    started: list[Served] = []
+
+    def start(*options: str | Path | int) -> Served:
+        port, state = free_port(), tmp_path_factory.mktemp("served")
+        usual = ["serve", "--burn", "standard", "--threads", 1, "--port", port, "--state", state, "--quiet"]
+        process = context.Process(target=main)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["crodobo", *map(str, [*usual, *model, "--set", "warmup_batch=8", *options])])
+            process.start()
+        scheme = "https" if "--tls-cert" in options else "http"
+        started.append(Served(f"{scheme}://127.0.0.1:{port}", port, state, process))
+        return started[-1]
+
+    yield start
+    for served in started:
+        if served.process.is_alive():
+            os.kill(served.process.pid or 0, signal.SIGTERM)
+    for served in started:
+        served.process.join(30)

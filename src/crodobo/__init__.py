@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from crodobo.augment import Augment as Augment
     from crodobo.burn.arena import Arena as Arena
+    from crodobo.client import Answer as Answer
+    from crodobo.client import Client as Client
     from crodobo.data import Benchmark as Benchmark
     from crodobo.data import load_benchmark as load_benchmark
     from crodobo.data import load_source as load_source
@@ -36,9 +38,11 @@ __version__ = "0.1.0"
 
 # Where each public name lives. They are imported on first use: torch takes seconds, `crodobo --help` should not.
 _HOMES = {
+    "Answer": "crodobo.client",
     "Arena": "crodobo.burn.arena",
     "Augment": "crodobo.augment",
     "Benchmark": "crodobo.data",
+    "Client": "crodobo.client",
     "CroDoBo": "crodobo.methods",
     "CrodoboError": "crodobo.errors",
     "Learner": "crodobo.learner",

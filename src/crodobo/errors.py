@@ -51,3 +51,35 @@ class NotHardened(CrodoboError):
 
 class Residue(CrodoboError):
     """A query left something in memory that should be gone."""
+
+
+class ServiceError(CrodoboError):
+    """A service did not give the answer that was asked for.
+
+    `answered` is what it did answer before, where a call took several requests: an `Answer`, or None.
+    """
+
+    answered: object = None
+
+
+class NoService(ServiceError):
+    """The service cannot be reached; `final` says that trying again does not help."""
+
+    def __init__(self, sentence: str, final: bool = False) -> None:
+        super().__init__(sentence)
+        self.final = final
+
+
+class Unanswered(ServiceError):
+    """A request was sent and no answer came: it is not known whether it was learned."""
+
+
+class RequestRefused(ServiceError):
+    """The service refuses a request.
+
+    `status` is of HTTP, `reason` the service's own words, `image` the number, from 0, of the one that it cannot use.
+    """
+
+    def __init__(self, sentence: str, status: int, reason: str, image: int | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.reason, self.image = status, reason, image

@@ -224,7 +224,7 @@ def test_a_signal_ends_it_in_order(
     slow = inbox / "slow.png"
     with slow.open("wb") as writer:  # what it waits for when it is not watching
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["crodobo.inbox"])
+        context.set_forkserver_preload(["crodobo.inbox.adapt"])
         process = context.Process(target=main)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(

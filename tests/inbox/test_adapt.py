@@ -32,7 +32,7 @@ from crodobo.checkpoint import NAME
 from crodobo.config import AdaptSettings, DataSettings
 from crodobo.errors import BadCheckpoint, BadData, BadSettings, CrodoboError, Interrupted
 from crodobo.guard import Guard
-from crodobo.inbox import adapt
+from crodobo.inbox.adapt import adapt
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.predictions import PredictionFile
 from crodobo.inbox.stream import Stream
@@ -720,7 +720,7 @@ POINTS = [
 def start(cache: Path) -> Callable[..., tuple[BaseProcess, Any]]:
     """Start the command in a process that has the libraries loaded, to be killed at a point."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["crodobo.inbox"])
+    context.set_forkserver_preload(["crodobo.inbox.adapt"])
 
     def call(arguments: list[str], point: str = "never", number: int = 0) -> tuple[BaseProcess, Any]:
         ready = context.Event()

@@ -104,7 +104,7 @@ def adapt(
     from crodobo.cli.progress import make_reporter, print_adapted
     from crodobo.config import AdaptSettings
     from crodobo.data.presets import get_preset
-    from crodobo.inbox import adapt as adapt_to
+    from crodobo.inbox.adapt import adapt as adapt_to
     from crodobo.methods import get_method
 
     if source is None and benchmark is None:

@@ -14,8 +14,10 @@ from crodobo.cli.audit import audit
 from crodobo.cli.bench import bench
 from crodobo.cli.compare import compare
 from crodobo.cli.data import data
+from crodobo.cli.keys import keys
 from crodobo.cli.methods import methods
 from crodobo.cli.run import run
+from crodobo.cli.send import send
 from crodobo.cli.serve import serve
 from crodobo.cli.study import study
 from crodobo.errors import CrodoboError, Interrupted
@@ -30,6 +32,8 @@ app = typer.Typer(
 app.command()(adapt)
 app.command()(run)
 app.command()(serve)
+app.command()(send)
+app.add_typer(keys, name="keys")
 app.command()(compare)
 app.command()(study)
 app.command()(methods)

@@ -92,7 +92,8 @@ def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet
     from crodobo.audit.membership.findings import check_same_images, find
     from crodobo.audit.membership.work import AUDITING, load_scores
     from crodobo.cli.comparison import forget, print_table, watching
-    from crodobo.cli.progress import SteadyConsole, make_reporter
+    from crodobo.cli.console import SteadyConsole
+    from crodobo.cli.progress import make_reporter
     from crodobo.comparison import carry_out
     from crodobo.engine import available_cores
     from crodobo.errors import CrodoboError

@@ -1,6 +1,5 @@
 """What a run shows while it goes on: a live view in a terminal, plain lines elsewhere, or nothing."""
 
-import os
 import time
 from pathlib import Path
 from types import TracebackType
@@ -11,27 +10,15 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
-from rich.text import Text
 
+from crodobo.cli.console import PLAIN_EVERY, NumbersColumn, SteadyConsole, files
 from crodobo.inbox.tally import Tally, Watching
 from crodobo.metrics import QueryRecord, StreamRecord
-
-PLAIN_EVERY = 5.0  # seconds between plain lines
-
-
-class SteadyConsole(Console):
-    """A console whose reader may leave: the run goes on without it."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def make_reporter(quiet: bool) -> "QuietReporter | LiveReporter | PlainReporter":
@@ -90,15 +77,6 @@ def describe_files(tally: Tally) -> str:
     if tally.seconds:
         parts.append(f"{tally.seconds[-1]:.2f} s/query · {tally.rate:.1f} files/s")
     return " · ".join(parts)
-
-
-def files(count: int) -> str:
-    """So many files, for people.
-
-    >>> files(1), files(2)
-    ('1 file', '2 files')
-    """
-    return f"{count} file{'' if count == 1 else 's'}"
 
 
 class QuietReporter(Watching):
@@ -209,13 +187,6 @@ class LiveReporter(QuietReporter):
         if done:
             total = done + tally.waiting
             self._progress.update(self._task, completed=done, total=total, numbers=describe_files(tally))
-
-
-class NumbersColumn(ProgressColumn):
-    """The numbers of a task, as it last gave them."""
-
-    def render(self, task: Task) -> Text:
-        return Text(str(task.fields.get("numbers", "")), style="cyan")
 
 
 def _facts() -> Table:

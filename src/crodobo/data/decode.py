@@ -8,13 +8,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from crodobo.config import Fit
 from crodobo.errors import BadImage
+from crodobo.formats import FORMATS
 
-# Formats that Pillow decodes itself; the others call programs, or are not photographs.
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")  # JPEG opens MPO too
-SUFFIXES = (
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib"),
-    *(".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".mpo", ".jp2", ".j2k"),
-)
 TWELVE_BITS = 4096  # a 16-bit picture without a larger value comes from a 12-bit sensor, as in radiology
 
 MOST_PIXELS = 89_478_485  # from here on Pillow warns of a decompression bomb; it refuses twice that

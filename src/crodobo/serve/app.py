@@ -315,10 +315,15 @@ class App:
         if name != self.service.settings.name or version not in (None, "1"):
             raise Refused(404, f"there is one model here, {self.service.settings.name}, in version 1")
 
+    async def server_metadata(self) -> dict[str, Any]:
+        """What server this is."""
+        return describe.server(self.service.settings.name)
+
     async def model_metadata(self, name: str, version: str | None = None) -> dict[str, Any]:
         """What the model takes and gives."""
         self.check_model(name, version)
-        return describe.model(self.service.settings.name, self.service_shape(), len(self.service.source.classes))
+        settings, shape = self.service.settings, self.service_shape()
+        return describe.model(settings.name, shape, self.service.source.classes, settings.query_size, settings.max_body)
 
     async def model_ready(self, name: str, version: str | None = None) -> Response:
         """Whether the model answers."""
@@ -389,7 +394,7 @@ class App:
             api.add_api_route(path, self.infer, **posts, openapi_extra=describe.INFER, tags=["Open Inference Protocol"])
         api.add_api_route("/v1/predict", self.predict, **posts, openapi_extra=describe.PREDICT, tags=["Plain"])
         gets: dict[str, Any] = {"methods": ["GET"], "tags": ["Open Inference Protocol"]}
-        api.add_api_route("/v2", lambda: describe.SERVER, **gets, summary="What server this is")
+        api.add_api_route("/v2", self.server_metadata, **gets)
         api.add_api_route("/v2/health/live", lambda: {"live": True}, **gets, summary="Whether the process lives")
         api.add_api_route("/v2/health/ready", self.ready, **gets)
         for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):

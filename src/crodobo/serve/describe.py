@@ -1,5 +1,6 @@
 """What the service says of itself: to clients of the protocol, and in its OpenAPI document."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from crodobo import __version__
@@ -10,7 +11,6 @@ ABOUT = (
     "A model that adapts to the images it is sent, predicts them and erases them. Each answer carries the id of its "
     "query's receipt."
 )
-SERVER = {"name": "crodobo", "version": __version__, "extensions": ["binary_tensor_data"]}
 BINARY = {"schema": {"type": "string", "format": "binary"}}
 PREDICT: dict[str, Any] = {
     "requestBody": {"required": True, "content": dict.fromkeys((*IMAGES, NPY, RAW, FORM), BINARY)}
@@ -68,8 +68,15 @@ INFER: dict[str, Any] = {
 }
 
 
-def model(name: str, shape: tuple[int, int, int], classes: int) -> dict[str, Any]:
-    """The model's metadata."""
+def server(name: str) -> dict[str, Any]:
+    """What server this is, and the one model that it has."""
+    return {"name": "crodobo", "version": __version__, "extensions": ["binary_tensor_data"], "models": [name]}
+
+
+def model(
+    name: str, shape: tuple[int, int, int], classes: Sequence[str], max_batch: int, max_body: int
+) -> dict[str, Any]:
+    """The model's metadata; its parameters say what one request may hold, and what the probabilities stand for."""
     return {
         "name": name,
         "versions": ["1"],
@@ -78,6 +85,7 @@ def model(name: str, shape: tuple[int, int, int], classes: int) -> dict[str, Any
         "outputs": [
             {"name": "labels", "datatype": "BYTES", "shape": [-1]},
             {"name": "confidence", "datatype": "FP32", "shape": [-1]},
-            {"name": "probabilities", "datatype": "FP32", "shape": [-1, classes]},
+            {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(classes)]},
         ],
+        "parameters": {"max_batch": max_batch, "max_body": max_body, "classes": list(classes)},
     }

@@ -15,7 +15,7 @@ from torch import Tensor
 from crodobo.burn.memory import Memory
 from crodobo.config import Order
 from crodobo.pixels import to_unit
-from crodobo.serve.errors import Busy
+from crodobo.serve.errors import Busy, Refused
 from crodobo.serve.service import Answer, Service
 
 Result = TypeVar("Result")
@@ -108,7 +108,10 @@ class Gatherer:
         try:
             return await asyncio.wait_for(piece.answered, self.deadline)
         except TimeoutError:
-            raise Busy(f"there was no answer within {self.deadline:g} seconds", self.expected_wait()) from None
+            sentence = f"there was no answer within {self.deadline:g} seconds"
+            if piece in self.queue:
+                raise Busy(sentence, self.expected_wait()) from None
+            raise Refused(504, f"{sentence}, and the images are being learned already") from None
         finally:
             with contextlib.suppress(ValueError):
                 self.queue.remove(piece)  # it gave up before its turn

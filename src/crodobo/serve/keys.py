@@ -55,10 +55,11 @@ class Keys:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int, int] | None = None
         self._lock = threading.Lock()
-        self._entries = read_keys(path)
         self._seen = self._stamp()
+        self._entries = read_keys(path)
+        if not self._entries:
+            raise BadData(f"{path} holds no key; crodobo keys add {path} NAME makes one")
 
     def find(self, key: str) -> Caller | None:
         """Whose key it is. All are compared, each in constant time."""
@@ -89,16 +90,13 @@ class Keys:
 
 
 def read_keys(path: Path) -> list[Entry]:
-    """The entries of a keys' file."""
+    """The entries of a keys' file; one from which the last key was taken has none, and lets nobody in."""
     try:
-        entries = [Entry.model_validate(entry) for entry in json.loads(path.read_text())]
+        return [Entry.model_validate(entry) for entry in json.loads(path.read_text())]
     except OSError as error:
         raise BadData(f"the keys' file {path} cannot be read ({error.strerror}); crodobo keys makes one") from None
     except (ValueError, ValidationError, TypeError):
         raise BadData(f"{path} is no file of keys; crodobo keys makes one") from None
-    if not entries:
-        raise BadData(f"{path} holds no key; crodobo keys adds one")
-    return entries
 
 
 def add_key(path: Path, name: str, role: Role) -> str:
@@ -120,7 +118,8 @@ def remove_key(path: Path, name: str) -> None:
     entries = read_keys(path)
     left = [entry for entry in entries if entry.name != name]
     if len(left) == len(entries):
-        raise BadSettings(f"{path} has no key called {name}; it has {', '.join(entry.name for entry in entries)}")
+        known = ", ".join(entry.name for entry in entries) or "none"
+        raise BadSettings(f"{path} has no key called {name}; it has {known}")
     _write(path, left)
 
 
@@ -128,6 +127,8 @@ def _write(path: Path, entries: list[Entry]) -> None:
     before = os.umask(0o077)
     try:
         write_atomically(path, json.dumps([entry.model_dump() for entry in entries], indent=2) + "\n")
+    except OSError as error:
+        raise BadData(f"the keys' file {path} cannot be written ({error.strerror}); name another") from None
     finally:
         os.umask(before)
 

@@ -1,0 +1,131 @@
+"""`crodobo send`: image files to a service, their predictions into a CSV."""
+
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crodobo.cli import options as o
+from crodobo.errors import BadSettings, CrodoboError
+
+if TYPE_CHECKING:
+    from crodobo.sending import Sent
+
+KEY = "CRODOBO_KEY"
+MOST = 20  # files that are named, of those that could not be predicted
+
+
+def send(
+    images: Annotated[list[Path], typer.Argument(metavar="DIR|FILES…", help="Image files, and folders of them.")],
+    predictions: Annotated[Path, typer.Option(help="The CSV that predictions are appended to.")],
+    url: Annotated[str, typer.Option(help="Where the service is.")] = "http://127.0.0.1:8000",
+    key_file: Annotated[
+        Path | None, typer.Option(help=f"The file with the key.  [default: the environment's {KEY}]")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Images in a request.")] = 16,
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 4,
+    adapt: Annotated[bool, typer.Option("--adapt/--no-adapt", help="Learn from the images, or only predict.")] = True,
+    order: Annotated[
+        o.Order | None, typer.Option("--order", help="Which comes first.  [default: the service's]")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write a column for the probability of each class.")
+    ] = False,
+    recursive: Annotated[bool, typer.Option("--recursive", help="Look into the folders of a folder too.")] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="DELETE each image once its row is on disk.  [default: keep them]")
+    ] = False,
+    ca: Annotated[Path | None, typer.Option(help="The authority of the service's certificate (PEM).")] = None,
+    cert: Annotated[Path | None, typer.Option(help="A certificate of one's own, if it is wanted (PEM).")] = None,
+    cert_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="The longest to wait for an answer.")] = 60.0,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Wait so long for a service that is busy or not ready.")
+    ] = 60.0,
+    quiet: o.Quiet = False,
+) -> None:
+    """Send images to a service, and append a row for each to a CSV.
+
+    Killed at any moment and started again with the same command it goes on with the images that have no row.
+    """
+    from crodobo.cli.console import Bar
+    from crodobo.client import Client
+    from crodobo.inbox.predictions import PredictionFile
+    from crodobo.sending import find_images
+    from crodobo.sending import send as send_all
+    from crodobo.serve.keys import is_loopback
+
+    if (cert is None) != (cert_key is None):
+        raise BadSettings("a certificate of one's own needs both --cert and --cert-key")
+    files = find_images(images, recursive)
+    own = (cert, cert_key) if cert and cert_key else None
+    with (
+        Client(url, read_key(key_file), timeout=timeout, patience=wait, ca=ca, cert=own) as client,
+        Bar("send", quiet) as bar,
+    ):
+        if client.connection.scheme == "http" and not is_loopback(client.connection.host):
+            bar.note(f"WARNING: images go to {client.connection.url} in the clear; https is better")
+        client.connection.note = bar.note
+        client.wait_until_ready(wait)
+        classes = client.metadata()["parameters"]["classes"]
+        client.connection.note = lambda text: None
+        file = PredictionFile(
+            predictions.expanduser().absolute(),
+            ("receipt", *(f"p({name})" for name in classes if probabilities)),
+        )
+        try:
+            ask = partial(
+                client.predict_files, adapt=adapt, order=order.value if order else None, probabilities=probabilities
+            )
+            sent = send_all(
+                client,
+                files,
+                file,
+                ask,
+                batch=batch,
+                concurrency=concurrency,
+                delete=delete,
+                watch=lambda sent: bar.show(sent.done, sent.total, describe(sent)),
+            )
+        finally:
+            file.close()
+    report(sent, file.path, quiet)
+
+
+def read_key(path: Path | None) -> str | None:
+    """The key, from a file or the environment: on the command line others could see it."""
+    try:
+        return path.read_text().strip() if path else os.environ.get(KEY)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise BadSettings(f"the key cannot be read from {path} ({reason}); check --key-file") from None
+
+
+def describe(sent: "Sent") -> str:
+    """How it goes, in one line."""
+    rate = sent.predicted / max(1e-9, time.monotonic() - sent.started)
+    parts = [f"{sent.predicted} predicted", f"{rate:.1f} images/s"]
+    if sent.before:
+        parts.insert(1, f"{sent.before} before")
+    if sent.refused:
+        parts.append(f"{len(sent.refused)} refused")
+    return " · ".join(parts)
+
+
+def report(sent: "Sent", path: Path, quiet: bool) -> None:
+    """What was done; an error if something could not be."""
+    if not quiet:
+        before = f", {sent.before} had been before" if sent.before else ""
+        deleted = f", {sent.deleted} deleted" if sent.deleted else ""
+        print(f"{sent.predicted} of {sent.total} images predicted{before}{deleted}")
+    print(path)
+    for file, reason in sent.refused[:MOST]:
+        print(f"{file}: {reason}", file=sys.stderr)
+    if len(sent.refused) > MOST:
+        print(f"and {len(sent.refused) - MOST} more", file=sys.stderr)
+    if sent.refused:
+        raise CrodoboError(f"{len(sent.refused)} of {sent.total} images could not be predicted (above)")

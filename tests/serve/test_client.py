@@ -1,0 +1,402 @@
+"""A client with real services: exact numbers, batches, keys, TLS, limits, and what is never sent twice."""
+
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from PIL import Image
+
+from crodobo import Client
+from crodobo.client import as_array
+from crodobo.errors import BadData, BadQuery, BadSettings, NoService, RequestRefused, ServiceError, Unanswered
+from crodobo.serve.keys import add_key, remove_key
+
+ROOT = Path(__file__).parents[2]
+QUEUE = 2
+BODY = 60_000  # bytes that the service takes at once
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keys") / "keys.json"
+
+
+@pytest.fixture(scope="module")
+def key(keys: Path) -> str:
+    return add_key(keys, "shop", "client")
+
+
+@pytest.fixture(scope="module")
+def served(serve: Callable[..., Any], keys: Path, key: str) -> Any:
+    return serve("--keys", keys, "--queue", QUEUE, "--max-body", BODY, "--name", "pets")
+
+
+@pytest.fixture
+def client(served: Any, key: str) -> Iterator[Client]:
+    with Client(served.url, key) as client:
+        client.wait_until_ready(60)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (20, 1, 16, 16), dtype=np.uint8)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """Images of several sizes and kinds."""
+    found = []
+    for number in range(10):
+        pixels = np.random.default_rng(number).integers(0, 256, (12 + number, 20, 3), dtype=np.uint8)
+        found.append(tmp_path / f"{number}.{('png', 'jpg', 'webp')[number % 3]}")
+        Image.fromarray(pixels).save(found[-1])
+    return found
+
+
+# Predictions
+
+
+def test_a_batch_larger_than_a_request_is_split_and_each_row_has_its_receipt(
+    client: Client, served: Any, images: np.ndarray
+) -> None:
+    answer = client.predict(images, probabilities=True)
+    assert len(answer) == 20
+    assert set(answer.labels) <= {"cat", "dog"}
+    assert answer.probabilities is not None
+    assert answer.probabilities.shape == (20, 2)
+    assert np.allclose(answer.probabilities.sum(axis=1), 1, atol=1e-5)
+    assert np.array_equal(answer.confidence, answer.probabilities.max(axis=1))
+    first = answer.queries[0]
+    assert answer.queries == [first] * 8 + [first + 1] * 8 + [first + 2] * 4
+    ledger = (served.state / "ledger.jsonl").read_text()
+    pairs = zip(answer.receipts, answer.queries, strict=True)
+    assert all(f'"id":"{receipt}","query":{query}' in ledger for receipt, query in pairs)
+
+
+def test_arrays_tensors_and_floats_of_the_same_pixels_get_the_very_same_answer(
+    client: Client, images: np.ndarray
+) -> None:
+    forms = [images[:8], torch.from_numpy(images[:8]), images[:8] / 255, torch.from_numpy(images[:8]).float() / 255]
+    answers = [client.predict(form, adapt=False, probabilities=True) for form in forms]
+    for answer in answers[1:]:
+        assert np.array_equal(answer.probabilities, answers[0].probabilities)
+    assert client.predict(images[:1], adapt=False).probabilities is None
+
+
+def test_files_of_any_size_are_predicted_and_their_names_stay_here(client: Client, paths: list[Path]) -> None:
+    answer = client.predict_files(paths, order="predict-then-adapt", probabilities=True)
+    assert len(answer) == len(answer.receipts) == 10
+    assert answer.probabilities is not None
+    contents = client.predict_files([path.read_bytes() for path in paths[:8]], adapt=False)
+    assert contents.labels == client.predict_files(paths[:8], adapt=False).labels
+
+
+def test_the_file_that_cannot_be_used_is_named_and_what_was_answered_before_is_there(
+    client: Client, paths: list[Path]
+) -> None:
+    paths[9].write_bytes(b"no picture")
+    with pytest.raises(RequestRefused, match=r"9\.png cannot be used: it is no image") as error:
+        client.predict_files(paths)
+    assert (error.value.status, error.value.image) == (400, 9)
+    assert len(error.value.answered) == 8
+
+
+def test_what_no_service_could_take_is_refused_before_it_is_sent(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(BadQuery, match="samples × channels × height × width"):
+        client.predict(np.zeros((16, 16)))
+    with pytest.raises(BadQuery, match="not int64"):
+        client.predict(np.zeros((1, 1, 16, 16), dtype=np.int64))
+    with pytest.raises(BadQuery, match="no files"):
+        client.predict_files([])
+    with pytest.raises(BadData, match="cannot be read"):
+        client.predict_files([tmp_path / "none.png"])
+    with pytest.raises(RequestRefused, match=r"shape must be \[samples, 1, 16, 16\]"):
+        client.predict(np.zeros((1, 3, 16, 16), dtype=np.uint8))
+    assert as_array(torch.ones(1, 1, 2, 2, dtype=torch.bfloat16)).dtype == np.float32
+
+
+def test_metadata_says_what_a_request_may_hold(client: Client) -> None:
+    metadata = client.metadata()
+    assert metadata["name"] == "pets"
+    assert metadata["parameters"] == {"max_batch": 8, "max_body": BODY, "classes": ["cat", "dog"]}
+
+
+# Limits
+
+
+def test_a_body_that_is_too_large_is_refused_and_files_are_spread_over_requests(client: Client, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200), dtype=np.uint8)
+    Image.fromarray(noise[:100]).save(tmp_path / "fits.png")
+    answer = client.predict_files([tmp_path / "fits.png"] * 4, adapt=False)
+    assert len(set(answer.queries)) == 2  # 20 kB each, two to a request
+    Image.fromarray(np.tile(noise, (2, 2))).save(tmp_path / "large.bmp")
+    with pytest.raises(RequestRefused, match="larger than 60000 bytes") as error:
+        client.predict_files([tmp_path / "large.bmp"])
+    assert error.value.status == 413
+
+
+def test_a_request_that_is_too_much_after_all_is_halved(client: Client, images: np.ndarray) -> None:
+    client.metadata()["parameters"]["max_batch"] = 64  # as a service had it that was started anew with less
+    answer = client.predict(images, adapt=False)
+    assert (len(answer), len(set(answer.queries))) == (20, 4)
+
+
+@contextlib.contextmanager
+def crowd(served: Any, key: str) -> Iterator[list[socket.socket]]:
+    """As many requests as the service takes, none of which ever sends its body."""
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {key}\r\nContent-Length: 9\r\n\r\n"
+    sockets = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(QUEUE)]
+    try:
+        for each in sockets:
+            each.sendall(head.encode())
+        time.sleep(0.2)
+        yield sockets
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def test_a_busy_service_is_asked_again_when_it_says(client: Client, served: Any, key: str, images: np.ndarray) -> None:
+    notes: list[str] = []
+    with crowd(served, key) as sockets:
+
+        def note(text: str) -> None:
+            notes.append(text)
+            for each in sockets:
+                each.close()
+
+        client.connection.note = note
+        started = time.monotonic()
+        assert len(client.predict(images[:2])) == 2
+    assert "too many requests at once; trying again" in notes[0]
+    assert time.monotonic() - started >= 1  # Retry-After
+
+
+def test_patience_ends(served: Any, key: str, images: np.ndarray) -> None:
+    with Client(served.url, key, patience=0.5) as client, crowd(served, key):
+        started = time.monotonic()
+        with pytest.raises(RequestRefused, match="too many requests at once") as error:
+            client.predict(images[:2])
+    assert error.value.status == 503
+    assert time.monotonic() - started < 1
+
+
+# Keys
+
+
+def test_a_wrong_key_is_refused_and_one_that_is_added_while_the_service_runs_is_known(
+    client: Client, served: Any, keys: Path, images: np.ndarray
+) -> None:
+    with Client(served.url) as stranger, pytest.raises(RequestRefused, match="a key is needed") as error:
+        stranger.predict(images[:2])
+    assert error.value.status == 401
+    with Client(served.url, add_key(keys, "next", "client")) as successor:
+        assert len(successor.predict(images[:2])) == 2
+        remove_key(keys, "next")
+        with pytest.raises(RequestRefused, match="give the right key"):
+            successor.predict(images[:2])
+    assert len(client.predict(images[:2])) == 2
+
+
+def test_a_client_key_is_no_administrators(client: Client) -> None:
+    with pytest.raises(RequestRefused, match="not an administrator's") as error:
+        client.connection.ask("POST", "/admin/pause")
+    assert error.value.status == 403
+
+
+# TLS
+
+
+class Authority:
+    """Makes certificates for tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"authority {folder.name}")])
+        self.certificate = folder / "ca.pem"
+        builder = self.builder(self.name, self.key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        self.write(self.certificate, builder)
+
+    def builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        builder = x509.CertificateBuilder(self.name, subject, key.public_key(), x509.random_serial_number())
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = builder.not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+        return builder.add_extension(identifier, critical=False).add_extension(authority, critical=False)
+
+    def write(self, path: Path, builder: x509.CertificateBuilder) -> None:
+        path.write_bytes(builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        """A certificate and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = self.builder(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]), key)
+        here = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+        self.write(self.folder / f"{name}.pem", builder.add_extension(here, critical=False))
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        (self.folder / f"{name}.key").write_bytes(private)
+        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def guarded(serve: Callable[..., Any], authority: Authority) -> Any:
+    """A service with mutual TLS, to which nobody may come often."""
+    certificate, private = authority.issue("service")
+    options = ("--tls-cert", certificate, "--tls-key", private, "--tls-client-ca", authority.certificate)
+    return serve(*options, "--rate", 2)
+
+
+def test_mutual_tls_lets_those_in_who_have_a_certificate_and_nobody_else(
+    guarded: Any, authority: Authority, images: np.ndarray, tmp_path: Path
+) -> None:
+    own = authority.issue("shop")
+    with Client(guarded.url, ca=authority.certificate, cert=own) as client:
+        client.wait_until_ready(60)
+        assert len(client.predict(images[:2])) == 2
+    with Client(guarded.url) as client, pytest.raises(NoService, match="cannot be trusted"):
+        client.ready()
+    with (
+        Client(guarded.url, ca=authority.certificate, patience=0) as client,
+        pytest.raises(NoService, match="does it want a certificate of the client's own"),
+    ):
+        client.predict(images[:2])
+    strange = Authority(tmp_path).issue("stranger")
+    with (
+        Client(guarded.url, ca=authority.certificate, cert=strange, patience=0) as client,
+        pytest.raises(NoService),
+    ):
+        client.predict(images[:2])
+    with Client(guarded.url.replace("https", "http"), patience=0) as client, pytest.raises(ServiceError):
+        client.metadata()
+
+
+def test_who_asks_too_often_is_told_when_to_come_again(guarded: Any, authority: Authority, images: np.ndarray) -> None:
+    with Client(guarded.url, ca=authority.certificate, cert=authority.issue("shop")) as client:
+        client.wait_until_ready(60)
+        statuses = [client.connection.look("/v2/models/crodobo").status_code for _ in range(6)]
+        assert statuses[-1] == 429
+        notes: list[str] = []
+        client.connection.note = notes.append
+        assert len(client.predict(images[:2])) == 2
+        assert "too many requests in a short time" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"url": "127.0.0.1:8000"}, "is no address of a service"),
+        ({"url": "ftp://127.0.0.1"}, "is no address of a service"),
+        ({"url": "http://127.0.0.1", "ca": "ca.pem"}, "certificates are for https"),
+        ({"url": "https://127.0.0.1", "ca": "none.pem"}, "certificates cannot be used"),
+        ({"url": "http://127.0.0.1", "key": "two words"}, "the key is none"),
+    ],
+)
+def test_a_client_that_cannot_be_is_refused_in_a_sentence(arguments: dict[str, str], sentence: str) -> None:
+    with pytest.raises(BadSettings, match=sentence):
+        Client(**arguments)  # type: ignore[arg-type]
+
+
+# What is lost on the way
+
+
+@contextlib.contextmanager
+def broken_service(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Gives these answers, one a connection, and hangs up; the requests that it got."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    requests: list[bytes] = []
+
+    def work() -> None:
+        for answer in answers:
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(5)
+                    requests.append(receive(connection))
+                    connection.sendall(answer)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
+    finally:
+        listener.close()
+
+
+def receive(connection: socket.socket) -> bytes:
+    """A whole request."""
+    content = b""
+    while b"\r\n\r\n" not in content:
+        content += connection.recv(65536)
+    found = re.search(rb"content-length: (\d+)", content, re.IGNORECASE)
+    end = content.index(b"\r\n\r\n") + 4 + (int(found[1]) if found else 0)
+    while len(content) < end:
+        content += connection.recv(65536)
+    return content
+
+
+def said(content: str, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n{content}".encode()
+
+
+SERVER = said('{"models": ["m"]}')
+MODEL = said('{"name": "m", "parameters": {"max_batch": 8, "max_body": 100000, "classes": ["cat"]}}')
+
+
+def test_a_query_whose_answer_is_lost_is_not_sent_twice(images: np.ndarray) -> None:
+    for lost in (b"", said('{"error": "it went wrong"}', "500 Internal Server Error")):
+        with broken_service(SERVER, MODEL, lost) as (url, requests), Client(url) as client:
+            with pytest.raises(Unanswered, match=r"no answer, no receipt .*: it is not known whether .* has learned"):
+                client.predict(images[:2])
+            assert len(requests) == 3
+
+
+def test_what_teaches_nothing_is_sent_again(images: np.ndarray, tmp_path: Path) -> None:
+    Image.fromarray(images[0, 0]).save(tmp_path / "secret.png")
+    answer = said('{"predictions": [{"label": "cat", "confidence": 1}], "receipt": "r", "query": 7}')
+    with broken_service(b"", SERVER, MODEL, b"", answer) as (url, requests), Client(url) as client:
+        found = client.predict_files([tmp_path / "secret.png"], adapt=False)
+    assert (found.labels, found.receipts, found.queries) == (["cat"], ["r"], [7])
+    assert len(requests) == 5
+    assert b"secret" not in b"".join(requests)
+
+
+def test_another_service_is_not_taken_for_one_of_these(images: np.ndarray) -> None:
+    with (
+        broken_service(said("<html>")) as (url, _),
+        Client(url) as client,
+        pytest.raises(ServiceError, match="is no service of crodobo"),
+    ):
+        client.predict(images[:2])
+
+
+def test_where_no_service_is_one_is_told_so_and_may_wait_for_it(serve: Callable[..., Any], key: str) -> None:
+    with Client("http://127.0.0.1:9", patience=0.3) as client:
+        assert not client.ready()
+        with pytest.raises(NoService, match="no service answers at"):
+            client.wait_until_ready(0.3)
+        with pytest.raises(NoService, match="connection refused"):
+            client.metadata()
+    with Client("http://nowhere.invalid") as client, pytest.raises(NoService, match="no machine of the name"):
+        client.wait_until_ready(30)

@@ -1,0 +1,36 @@
+"""What a request is told that waits for too long: to come again, unless its images are being learned."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+
+from crodobo.burn.memory import Memory
+from crodobo.serve.errors import Refused
+from crodobo.serve.gather import Control, Gatherer
+from crodobo.serve.service import Service
+
+
+class Slow(SimpleNamespace):
+    """A service whose queries take longer than a request may wait."""
+
+    memory = Memory()
+
+    def answer(self, *_: Any) -> Any:
+        time.sleep(0.3)
+        return SimpleNamespace(seconds=0.3)
+
+
+def test_only_a_request_whose_turn_has_not_come_may_be_sent_again() -> None:
+    async def statuses() -> list[int]:
+        gatherer = Gatherer(cast(Service, Slow()), size=1, max_wait=0, limit=2, deadline=0.1)
+        gatherer.start()
+        image = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+        waits = [gatherer.submit(image, Control()) for _ in range(2)]
+        found = await asyncio.gather(*waits, return_exceptions=True)
+        await gatherer.close()
+        return [error.status for error in found if isinstance(error, Refused)]
+
+    assert asyncio.run(statuses()) == [504, 503]

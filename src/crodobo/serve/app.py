@@ -43,7 +43,13 @@ HEADERS = {
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 VALUES = re.compile(r"from \S+ to \S+;")  # of pixels, which are for nobody's ears
-PAGE = {"index.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
+PAGE = {
+    "index.html": "text/html",
+    "docs.html": "text/html",
+    "icon.svg": "image/svg+xml",
+    "page.css": "text/css",
+    **dict.fromkeys(("charts.js", "docs.js", "format.js", "page.js", "stream.js"), "text/javascript"),
+}
 
 
 class App:
@@ -335,8 +341,8 @@ class App:
         ready = self.service.state in ("ready", "paused")
         return JSONResponse({"ready": ready, "state": self.service.state}, 200 if ready else 503)
 
-    def snapshot(self) -> dict[str, Any]:
-        """All that the page shows."""
+    def snapshot(self, after: int = -1) -> dict[str, Any]:
+        """All that the page shows; of queries, those after this one."""
         service = self.service
         loaded = service.state in ("ready", "paused", "draining") and hasattr(service, "source")
         return {
@@ -352,18 +358,23 @@ class App:
             "totals": asdict(service.totals),
             "queue": {"requests": self.gatherer.inside, "limit": self.gatherer.limit},
             "classes": list(service.source.classes) if loaded else [],
-            "points": [asdict(point) for point in list(service.points)],
+            "points": [asdict(point) for point in list(service.points) if point.query > after],
             "receipts": list(service.receipts)[::-1],
             "proof": service.proof.as_numbers() | {"time": service.proved_at} if service.proof else None,
         }
 
     async def events(self, request: Request) -> Response:
-        """The same again and again, as server-sent events: at once when a query is answered, else every second."""
+        """What the page shows, as server-sent events: at once when a query is answered, else every second.
+
+        The first event has the last queries, those that follow have what is new.
+        """
 
         async def stream() -> AsyncIterator[str]:
+            sent = -1
             while True:
-                changed = self.changed
-                yield f"data: {json.dumps(self.snapshot())}\n\n"
+                changed, now = self.changed, self.snapshot(sent)
+                yield f"data: {json.dumps(now)}\n\n"
+                sent = now["points"][-1]["query"] if now["points"] else sent
                 if self.service.stopping.is_set():
                     return
                 with contextlib.suppress(TimeoutError):
@@ -408,7 +419,7 @@ class App:
         for name, kind in PAGE.items():
             content = (files / name).read_bytes()
             api.add_api_route(
-                "/" if name == "index.html" else f"/{name}",
+                "/" if name == "index.html" else f"/{name.removesuffix('.html')}",
                 page(content, kind),
                 methods=["GET"],
                 include_in_schema=False,

@@ -15,7 +15,7 @@ from torch import Tensor
 from crodobo.burn.memory import Memory
 from crodobo.config import Order
 from crodobo.pixels import to_unit
-from crodobo.serve.errors import Busy, Refused
+from crodobo.serve.errors import Busy
 from crodobo.serve.service import Answer, Service
 
 Result = TypeVar("Result")
@@ -66,7 +66,7 @@ class Gatherer:
     limit
         Requests that may be in the house, on their way in among them.
     deadline
-        Seconds after which a request is told to come again.
+        Seconds after which a request that still waits for its query is told to come again.
     most_bytes
         Of all their bodies together.
     """
@@ -106,12 +106,11 @@ class Gatherer:
         self.queue.append(piece)
         self._changed.set()
         try:
-            return await asyncio.wait_for(piece.answered, self.deadline)
+            return await asyncio.wait_for(asyncio.shield(piece.answered), self.deadline)
         except TimeoutError:
-            sentence = f"there was no answer within {self.deadline:g} seconds"
             if piece in self.queue:
-                raise Busy(sentence, self.expected_wait()) from None
-            raise Refused(504, f"{sentence}, and the images are being learned already") from None
+                raise Busy(f"there was no answer within {self.deadline:g} seconds", self.expected_wait()) from None
+            return await piece.answered  # its query is at work: sent again, it would be learned twice
         finally:
             with contextlib.suppress(ValueError):
                 self.queue.remove(piece)  # it gave up before its turn

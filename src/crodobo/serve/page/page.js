@@ -1,0 +1,291 @@
+// The page to look at: what the service says of itself, as it says it, and the buttons of its administrators.
+
+import { LineChart, MixChart, element } from "./charts.js";
+import * as format from "./format.js";
+import { Stream, authorization } from "./stream.js";
+
+const KEPT = 240; // queries that are shown
+const at = (id) => document.getElementById(id);
+
+// What each state means, how it is lit, and whether something is under way.
+const STATES = {
+  loading: ["The source is being read.", "warn", true],
+  "warming up": ["The learners learn the source.", "warn", true],
+  proving: ["A test query is burned, and all memory is searched for what may be left of it.", "warn", true],
+  ready: ["Each query is adapted to, answered and burned.", "good"],
+  paused: ["Queries are answered and burned, but nothing is learned from them.", "warn"],
+  draining: ["The service is shutting down; it answers what it has accepted.", "warn", true],
+  failed: ["The service has failed; its log says more.", "bad"],
+};
+const OPEN = ["ready", "paused"]; // when queries are answered
+const LEVELS = {
+  strict: "Queries lie in memory of their own that is overwritten, and the service has searched itself for traces.",
+  standard: "What queries own is overwritten. Memory is searched for traces at the level strict alone.",
+  off: "Nothing is overwritten. Images may stay in memory until it is used again.",
+};
+const shares = { show: format.percent, tick: () => "100 %", most: 1 };
+const nats = { show: format.nats, tick: format.round };
+const deviations = { show: format.deviations, tick: format.round };
+const times = {
+  show: format.seconds,
+  tick: (value) => (value < 1 ? `${format.round(1000 * value)} ms` : `${format.round(value)} s`),
+};
+const LINES = [
+  { title: "Confidence", help: "Mean probability of the predicted class", of: (query) => query.confidence, ...shares },
+  { title: "Entropy", help: "Mean uncertainty of a prediction; 0 is certain", of: (query) => query.entropy, ...nats },
+  { title: "Agreement", help: "Samples on which all learners agree", of: (query) => query.agreement, ...shares },
+  { title: "Kept", help: "Pseudo-labels that were learned", of: (query) => query.kept, ...shares },
+  { title: "Drift", help: "From the source, in standard deviations", of: (query) => query.drift, ...deviations },
+  { title: "Time per query", help: "To adapt, predict and burn", of: (query) => query.seconds, ...times },
+];
+
+let latest = null; // what the service has said last
+let heard = null; // when
+let connected = false;
+let points = [];
+let pointed = null; // the place of the pointer over the charts, from 0 to 1
+let drawn = false; // whether a drawing is under way
+let working = false; // whether a button is
+
+// The key is kept for this tab alone. Local storage would outlive it, and a cookie would go along with requests that
+// other sites make a browser send.
+const key = {
+  get: () => sessionStorage.getItem("key"),
+  set: (value) => (value ? sessionStorage.setItem("key", value) : sessionStorage.removeItem("key")),
+};
+
+const point = (share) => {
+  pointed = share;
+  draw();
+};
+const charts = LINES.map((line) => new LineChart(line, point));
+const mix = new MixChart(at("mix"), point);
+at("lines").append(...charts.map((chart) => chart.figure));
+
+const stream = new Stream({
+  heard(event, first) {
+    [latest, heard, connected] = [event, new Date(), true];
+    points = [...(first ? [] : points), ...event.points].slice(-KEPT);
+    say("connection", "");
+    if (first) ask(false);
+    draw();
+  },
+  lost() {
+    connected = false;
+    const since = heard ? ` What you see is from ${format.clock(heard)}.` : "";
+    say("connection", `Connection lost, trying again.${since}`, "warn");
+    draw();
+  },
+  locked() {
+    const refused = Boolean(key.get());
+    key.set("");
+    [latest, connected] = [null, false];
+    say("connection", "");
+    ask(true);
+    if (refused) say("key-answer", "This service does not know that key any more.", "bad");
+    show({ state: "locked", sentence: "Give a key to see how the service is.", light: "" });
+    at("controls").hidden = at("live").hidden = true;
+  },
+});
+stream.open(key.get());
+
+// Sentences
+
+function say(id, sentence, kind = "") {
+  const place = at(id);
+  place.hidden = !sentence;
+  place.className = `notice ${kind}`;
+  if (place.textContent !== sentence) place.textContent = sentence;
+}
+
+function put(id, content) {
+  if (at(id).textContent !== String(content)) at(id).textContent = content;
+}
+
+function unit(id, value, name) {
+  if (at(id).textContent !== `${value} ${name}`) at(id).replaceChildren(`${value} `, element("small", {}, name));
+}
+
+function show({ state, sentence, light, busy }) {
+  put("state", state);
+  put("sentence", sentence);
+  at("light").className = light && `is-${light}`;
+  at("busy").hidden = !busy;
+}
+
+// Drawing
+
+function draw() {
+  if (drawn || !latest) return;
+  drawn = true;
+  requestAnimationFrame(() => {
+    drawn = false;
+    if (!latest) return;
+    status(latest);
+    tiles(latest);
+    figures(latest);
+    proof(latest);
+    receipts(latest.receipts);
+  });
+}
+
+function status(now) {
+  const [sentence, light, busy] = STATES[now.state] ?? ["", "warn"];
+  show({ state: now.state, sentence: now.failure ?? sentence, light: connected ? light : "", busy: connected && busy });
+  document.title = `${now.state} · ${now.name}`;
+  put("name", now.name);
+  put("about", `Method ${now.method}, burning ${now.burn}, up for ${format.duration(now.uptime)}`);
+  put("foot", `crodobo ${now.version}. Numbers of whole queries alone: no image, and nothing that was said of one.`);
+  at("live").hidden = at("controls").hidden = false;
+  const closed = working || !connected || !OPEN.includes(now.state);
+  for (const id of ["pause", "checkpoint", "reset"]) at(id).disabled = closed;
+  put("pause", now.adapting ? "Pause adaptation" : "Resume adaptation");
+  at("key-change").hidden = !key.get();
+}
+
+function tiles({ totals, met, queue }) {
+  put("queries", format.count(totals.queries));
+  put("met", met > totals.queries ? `since the start; ${format.count(met)} in all` : "since the start");
+  put("samples", format.count(totals.samples));
+  put("mean", totals.queries ? `${format.decimals(totals.samples / totals.queries)} a query` : "none a query yet");
+  unit("burned", ...format.bytes(totals.burned_bytes));
+  unit("queue", queue.requests, `of ${format.count(queue.limit)}`);
+  at("queue-bar").style.width = `${Math.min(100, (100 * queue.requests) / queue.limit)}%`;
+  for (const name of ["restores", "held", "skipped"]) put(name, format.count(totals[name]));
+}
+
+function figures({ state, classes }) {
+  const none = points.length === 0;
+  at("empty").hidden = !none;
+  at("charts").hidden = none;
+  if (none) {
+    const open = OPEN.includes(state);
+    const when = open ? ". This sends an image:" : ", when the service is ready.";
+    put("empty-text", `The charts begin with the first${when}`);
+    at("example").hidden = !open;
+    const header = key.get() ? ' -H "Authorization: Bearer $KEY"' : "";
+    const address = new URL("v1/predict", location);
+    put("example", `curl${header} -H "Content-Type: image/png" --data-binary @image.png ${address}`);
+    return;
+  }
+  const last = points.length - 1;
+  const place = pointed === null ? null : Math.min(last, Math.max(0, Math.floor(pointed * points.length)));
+  const one = points[place ?? last];
+  const which = place === null ? "the last" : "under the pointer";
+  const size = format.some(one.samples, "sample");
+  put("range", `Values of query ${one.query} (${which}), ${format.clock(one.time)}, ${size}`);
+  for (const chart of charts) chart.draw(points, place);
+  at("unlearned").hidden = !points.some((query) => !query.adapted || query.held);
+  at("mended").hidden = !points.some((query) => query.restored);
+  if (classes.length) mix.draw(points, classes, format.percent, place);
+}
+
+function proof({ burn, proof: found, state }) {
+  const bad = found && found.found > 0;
+  let said = "no proof at this level";
+  if (found) said = bad ? "traces were found" : "nothing was left of a test query";
+  else if (burn === "strict") said = state === "failed" ? "no proof" : "not made yet";
+  put("proof-state", said);
+  at("proof-light").className = found ? `is-${bad ? "bad" : "good"}` : "is-warn";
+  put("proof-text", LEVELS[burn]);
+  const facts = [["Level", burn]];
+  if (found) {
+    facts.push(
+      ["Proved at", format.clock(found.time)],
+      ["Searched", `${format.bytes(found.scanned).join(" ")} in ${format.some(found.regions, "region")}`],
+      ["Found", format.some(found.found, "byte")],
+      ["Unreadable", format.some(found.unreadable, "region")],
+    );
+  }
+  if (at("proof-facts").textContent === facts.flat().join("")) return;
+  at("proof-facts").replaceChildren(
+    ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]),
+  );
+}
+
+function receipts(list) {
+  at("no-receipts").hidden = list.length > 0;
+  at("receipts-box").hidden = !list.length;
+  if (at("receipts").dataset.first === list[0]?.id) return;
+  at("receipts").dataset.first = list[0]?.id;
+  at("receipts").replaceChildren(
+    ...list.map(({ id, query, time, samples }) =>
+      element(
+        "tr",
+        {},
+        element("td", {}, format.count(query)),
+        element("td", { title: id }, element("code", {}, id)),
+        element("td", {}, element("time", { datetime: time }, format.clock(time))),
+        element("td", {}, format.count(samples)),
+      ),
+    ),
+  );
+}
+
+// Keys
+
+function ask(wanted, title = "This service needs a key") {
+  at("key-form").hidden = !wanted;
+  at("key-cancel").hidden = !key.get();
+  put("key-title", title);
+  say("key-answer", "");
+  at("key").value = "";
+  if (wanted) at("key").focus();
+}
+
+at("key-change").addEventListener("click", () => ask(true, "Use another key"));
+at("key-cancel").addEventListener("click", () => ask(false));
+at("key-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const tried = at("key").value.trim();
+  try {
+    const { status: answer } = await fetch("metrics", { headers: authorization(tried), cache: "no-store" });
+    if (answer === 401) return say("key-answer", "This service does not know that key.", "bad");
+    if (answer === 429) return say("key-answer", "That was too often; wait a little and try again.", "bad");
+  } catch {
+    return say("key-answer", "The service cannot be reached.", "bad");
+  }
+  key.set(tried);
+  say("done", "");
+  stream.open(tried);
+});
+
+// Buttons
+
+const DONE = {
+  pause: "Adaptation is paused.",
+  resume: "Adaptation goes on.",
+  reset: "The learners are as they were after the source.",
+  checkpoint: "The checkpoint is written.",
+};
+async function act(action) {
+  working = true;
+  draw();
+  try {
+    const response = await fetch(`admin/${action}`, { method: "POST", headers: authorization(key.get()) });
+    say("done", ...(response.ok ? [DONE[action]] : [await refusal(response), "bad"]));
+  } catch {
+    say("done", "The service cannot be reached; nothing was done.", "bad");
+  }
+  working = false;
+  draw();
+}
+
+async function refusal(response) {
+  if (response.status === 401) return "This service does not know your key any more. Nothing was changed.";
+  if (response.status === 403) return "Only an administrator's key may do this; yours is none. Nothing was changed.";
+  const { error } = await response.json().catch(() => ({}));
+  return `The service refused: ${error ?? response.status}. Nothing was changed.`;
+}
+
+at("pause").addEventListener("click", () => act(latest.adapting ? "pause" : "resume"));
+at("checkpoint").addEventListener("click", () => act("checkpoint"));
+at("reset").addEventListener("click", () => {
+  put("sure-met", format.some(latest.met, "query", "queries"));
+  at("sure").showModal();
+});
+at("sure-no").addEventListener("click", () => at("sure").close());
+at("sure-yes").addEventListener("click", () => {
+  at("sure").close();
+  act("reset");
+});

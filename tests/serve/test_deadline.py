@@ -1,4 +1,4 @@
-"""What a request is told that waits for too long: to come again, unless its images are being learned; then it is answered."""
+"""A request that waits for too long is told to come again, unless its images are being learned: then it is answered."""
 
 import asyncio
 import time

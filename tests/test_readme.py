@@ -4,6 +4,9 @@ import os
 import re
 import runpy
 import shlex
+import shutil
+import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +28,7 @@ SHORTER = {
     "run": ["--queries", "2", "--query-size", "8", "--warmup", "1", "--set", "warmup_batch=8"],
     "bench": ["--case", "glyphs", "--rounds", "1", "--queries", "10"],
     "adapt": ["--query-size", "8", "--warmup", "1"],
+    "serve": ["--query-size", "8", "--warmup", "1", "--burn", "standard", "--set", "warmup_batch=8", "--quiet"],
 }
 
 
@@ -46,7 +50,8 @@ def arguments(line: str) -> list[str]:
     return words[1:] + SHORTER.get(words[1], [])
 
 
-FIRST, *OTHERS = [line for line in commands() if line.startswith("crodobo")]
+(SERVICE,) = [block for block in fenced("sh") if "crodobo serve" in block]  # a story: it is run as a whole
+FIRST, *OTHERS = [line for line in commands() if line.startswith("crodobo") and line not in SERVICE]
 
 
 def test_the_first_command_runs_as_written(tmp_path: Path, command: Callable[..., list[str]]) -> None:
@@ -69,6 +74,39 @@ def test_a_command_runs_as_written(
     if line.startswith("crodobo adapt"):
         assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1 + 20
         assert [path.name for path in (tmp_path / "inbox").iterdir()] == ["quarantine"]
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
+def test_the_service_runs_as_written(tmp_path: Path, command: Callable[..., list[str]]) -> None:
+    """By a shell, with a service that goes on in the background until the end."""
+    make_images(tmp_path, SERVICE)
+    (tmp_path / "picture.png").rename(tmp_path / "photo.jpg")
+    (tmp_path / "crodobo").write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n')
+    (tmp_path / "crodobo").chmod(0o755)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    script = SERVICE.replace("crodobo serve", f"crodobo serve {shlex.join(SHORTER['serve'])} --port {port}")
+    script = script.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    script = script.replace("crodobo send", f"crodobo send --url http://127.0.0.1:{port}")
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        ["sh", "-ec", f"trap 'kill $!; wait' EXIT; {script}"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as shell:
+        try:
+            out, errors = shell.communicate(timeout=120)
+        except BaseException:
+            os.killpg(shell.pid, signal.SIGKILL)
+            raise
+    assert shell.returncode == 0, out + errors
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1 + 20
+    assert '"receipt"' in out
 
 
 def make_ledger(folder: Path, line: str) -> None:

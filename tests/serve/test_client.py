@@ -2,7 +2,10 @@
 
 import contextlib
 import re
+import runpy
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -133,6 +136,27 @@ def test_metadata_says_what_a_request_may_hold(client: Client) -> None:
     metadata = client.metadata()
     assert metadata["name"] == "pets"
     assert metadata["parameters"] == {"max_batch": 8, "max_body": BODY, "classes": ["cat", "dog"]}
+
+
+def test_what_the_page_of_the_service_shows_works(
+    client: Client, served: Any, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its curl lines and its Python, with this service's address, name and size of images."""
+    page = (ROOT / "docs" / "serve.md").read_text()
+    page = page.replace("http://127.0.0.1:8000", served.url).replace("models/crodobo", "models/pets")
+    page = page.replace("32, 32", "16, 16").replace("1024", "256").replace("(100,", "(10,")
+    Image.new("RGB", (24, 20), "teal").save(tmp_path / "photo.jpg")
+    Image.new("L", (24, 20)).save(tmp_path / "scan.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KEY", key)
+    for title, code in re.findall(r'^```python title="(\w+\.py)"\n(.*?)^```', page, re.DOTALL | re.MULTILINE):
+        (tmp_path / title).write_text(code)
+        runpy.run_path(title)
+    lines = [line for line in page.splitlines() if line.startswith("curl") and "/admin/" not in line]
+    assert len(lines) == 6
+    if shutil.which("curl"):
+        for line in lines:
+            subprocess.run(["sh", "-c", line.replace("curl", "curl --fail -s")], check=True, capture_output=True)
 
 
 # Limits

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import schemathesis
 import tritonclient.http as triton
+from hypothesis import HealthCheck, Phase, given, settings
 from PIL import Image
+from schemathesis import GenerationMode
 from tritonclient.utils import InferenceServerException
 
 if TYPE_CHECKING:
@@ -222,3 +225,37 @@ def test_what_comes_after_a_body_is_no_part_of_it(server: "Served") -> None:
     assert content.startswith(b"HTTP/1.1 400 ")
     assert b"sesame" not in content
     assert server.is_ready()
+
+
+# --- hostile ---
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [
+        ("/v2/models/{name}/infer", GenerationMode.NEGATIVE),
+        ("/v2/models/{name}/infer", GenerationMode.POSITIVE),
+        ("/v1/predict", GenerationMode.NEGATIVE),
+        ("/admin/{action}", GenerationMode.NEGATIVE),
+    ],
+)
+def test_requests_generated_from_the_openapi_document_fail_nothing(
+    server: "Served", path: str, mode: GenerationMode
+) -> None:
+    """A few, because they take long to make; benchmarks/fuzz.py sends thousands."""
+    document = schemathesis.openapi.from_dict(json.loads(server.ask("GET", "/openapi.json")[2]))
+    before, answered = server.metric("crodobo_queries_total"), 0
+
+    @settings(max_examples=8, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+    @given(case=document[path]["POST"].as_strategy(generation_mode=mode))
+    def generated(case: schemathesis.Case) -> None:
+        nonlocal answered
+        if "name" in case.path_parameters:
+            case.path_parameters["name"] = "crodobo"
+        response = case.call(base_url=f"http://127.0.0.1:{server.port}", timeout=30)
+        assert response.status_code in (200, 400, 404, 405, 411, 413, 415, 422)
+        answered += response.status_code == 200
+        assert response.status_code == 200 or list(response.json()) == ["error"]
+
+    generated()
+    assert server.metric("crodobo_queries_total") == before + answered

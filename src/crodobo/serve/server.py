@@ -120,8 +120,13 @@ def listen(address: Address) -> socket.socket:
     try:
         family, _, _, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+            listener.listen()  # until then another service could still take the port
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
         raise BadSettings(
             f"the service cannot listen on {address.host}:{address.port} ({error.strerror or error}); choose another "

@@ -1,4 +1,3 @@
-# ruff: noqa: E402
 """A process that is started for strict burning and tells what it finds in itself, as JSON. Run by test_hardened.py."""
 
 import ctypes
@@ -9,7 +8,8 @@ import sys
 
 from crodobo.burn import harden, relaunch
 
-relaunch()
+if __name__ == "__main__":
+    relaunch()
 
 import torch
 
@@ -65,34 +65,41 @@ class Hoarder(CroDoBo):
         return prediction
 
 
-report: dict[str, object] = {
-    "pid_is_the_same": os.environ["CRODOBO_LAUNCHED"] == str(os.getpid()),
-    "arguments": sys.argv[1:],
-    "freed": [freed(size) for size in (64, 1000, 5000, 100_000)],
-    "moved": [moved(*sizes) for sizes in ((64, 5000), (5000, 64), (5000, 4000), (1000, 100_000), (100_000, 60_000))],
-    "nothing_from_nothing": libc.realloc(block(100), ctypes.c_size_t(0)) is None,
-    "overflow": libc.reallocarray(None, ctypes.c_size_t(2**62), ctypes.c_size_t(8)) is None,
-}
-hardening, memory = harden(), memory_for("strict")
-report |= {
-    "allocator": hardening.allocator,
-    "core": resource.getrlimit(resource.RLIMIT_CORE),
-    "dumpable": libc.prctl(3, 0, 0, 0, 0),
-    "others_may_open_it": os.stat("/proc/self/mem").st_uid == os.getuid() != 0,
-}
-source = Source(torch.rand(16, 1, 16, 16, generator=torch.Generator().manual_seed(0)), [0, 1] * 8)
-settings = {"learners": 1, "warmup": 1, "warmup_batch": 4, "threads": 1, "burn": "strict"}
-said: list[str] = []
-method = CroDoBo(source, **settings)
-before = {name: value.clone() for name, value in method.state().items()}
-proof = prove_at_start(method, memory, 8, said.append)
-after = method.state()
-report["proof"] = proof.as_numbers() if proof else None
-report["said"] = said
-report["changed"] = [name for name, value in before.items() if not torch.equal(value, after[name])]
-try:
-    prove_at_start(Hoarder(source, **settings), memory, 8, said.append)
-    report["hoarder"] = None
-except Residue as error:
-    report["hoarder"] = str(error)
-print(json.dumps(report))
+def main() -> None:
+    report: dict[str, object] = {
+        "pid_is_the_same": os.environ["CRODOBO_LAUNCHED"] == str(os.getpid()),
+        "arguments": sys.argv[1:],
+        "freed": [freed(size) for size in (64, 1000, 5000, 100_000)],
+        "moved": [
+            moved(*sizes) for sizes in ((64, 5000), (5000, 64), (5000, 4000), (1000, 100_000), (100_000, 60_000))
+        ],
+        "nothing_from_nothing": libc.realloc(block(100), ctypes.c_size_t(0)) is None,
+        "overflow": libc.reallocarray(None, ctypes.c_size_t(2**62), ctypes.c_size_t(8)) is None,
+    }
+    hardening, memory = harden(), memory_for("strict")
+    report |= {
+        "allocator": hardening.allocator,
+        "core": resource.getrlimit(resource.RLIMIT_CORE),
+        "dumpable": libc.prctl(3, 0, 0, 0, 0),
+        "others_may_open_it": os.stat("/proc/self/mem").st_uid == os.getuid() != 0,
+    }
+    source = Source(torch.rand(16, 1, 16, 16, generator=torch.Generator().manual_seed(0)), [0, 1] * 8)
+    settings = {"learners": 1, "warmup": 1, "warmup_batch": 4, "threads": 1, "burn": "strict"}
+    said: list[str] = []
+    method = CroDoBo(source, **settings)
+    before = {name: value.clone() for name, value in method.state().items()}
+    proof = prove_at_start(method, memory, 8, said.append)
+    after = method.state()
+    report["proof"] = proof.as_numbers() if proof else None
+    report["said"] = said
+    report["changed"] = [name for name, value in before.items() if not torch.equal(value, after[name])]
+    try:
+        prove_at_start(Hoarder(source, **settings), memory, 8, said.append)
+        report["hoarder"] = None
+    except Residue as error:
+        report["hoarder"] = str(error)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

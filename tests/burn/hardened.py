@@ -23,6 +23,7 @@ libc = ctypes.CDLL(None)
 for name in ("malloc", "realloc", "calloc", "reallocarray"):
     getattr(libc, name).restype = ctypes.c_void_p
 SECRET = bytes(range(1, 251))
+SIZES = ((64, 5000), (5000, 64), (5000, 4000), (1000, 100_000), (100_000, 60_000))
 
 
 def block(size: int) -> ctypes.c_void_p:

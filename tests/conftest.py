@@ -97,7 +97,7 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
     """Start `crodobo serve` with a tiny model, cats and dogs of 1×16×16 in queries of 8, in a process of its own."""
     public = tmp_path_factory.mktemp("public")
     for number in range(16):

@@ -31,8 +31,8 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(serve: Callable[..., Any], key_file: Path) -> Any:
-    found = serve("--keys", key_file.with_name("keys.json"), "--max-body", 60_000, "--max-wait", 0.02)
+def served(start_service: Callable[..., Any], key_file: Path) -> Any:
+    found = start_service("--keys", key_file.with_name("keys.json"), "--max-body", 60_000, "--max-wait", 0.02)
     with Client(found.url) as client:
         client.wait_until_ready(60)
     return found

@@ -43,8 +43,8 @@ def key(keys: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(serve: Callable[..., Any], keys: Path, key: str) -> Any:
-    return serve("--keys", keys, "--queue", QUEUE, "--max-body", BODY, "--name", "pets")
+def served(start_service: Callable[..., Any], keys: Path, key: str) -> Any:
+    return start_service("--keys", keys, "--queue", QUEUE, "--max-body", BODY, "--name", "pets")
 
 
 @pytest.fixture
@@ -210,8 +210,9 @@ def test_a_busy_service_is_asked_again_when_it_says(client: Client, served: Any,
     assert time.monotonic() - started >= 1  # Retry-After
 
 
-def test_patience_ends(served: Any, key: str, images: np.ndarray) -> None:
-    with Client(served.url, key, patience=0.5) as client, crowd(served, key):
+def test_patience_ends(client: Client, served: Any, key: str, images: np.ndarray) -> None:
+    client.connection.patience = 0.5
+    with crowd(served, key):
         started = time.monotonic()
         with pytest.raises(RequestRefused, match="too many requests at once") as error:
             client.predict(images[:2])
@@ -285,11 +286,11 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def guarded(serve: Callable[..., Any], authority: Authority) -> Any:
+def guarded(start_service: Callable[..., Any], authority: Authority) -> Any:
     """A service with mutual TLS, to which nobody may come often."""
     certificate, private = authority.issue("service")
     options = ("--tls-cert", certificate, "--tls-key", private, "--tls-client-ca", authority.certificate)
-    return serve(*options, "--rate", 2)
+    return start_service(*options, "--rate", 2)
 
 
 def test_mutual_tls_lets_those_in_who_have_a_certificate_and_nobody_else(
@@ -415,7 +416,7 @@ def test_another_service_is_not_taken_for_one_of_these(images: np.ndarray) -> No
         client.predict(images[:2])
 
 
-def test_where_no_service_is_one_is_told_so_and_may_wait_for_it(serve: Callable[..., Any], key: str) -> None:
+def test_where_no_service_is_one_is_told_so_and_may_wait_for_it() -> None:
     with Client("http://127.0.0.1:9", patience=0.3) as client:
         assert not client.ready()
         with pytest.raises(NoService, match="no service answers at"):

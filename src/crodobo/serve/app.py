@@ -148,7 +148,7 @@ class App:
     async def refuse_error(self, _: Request, error: Exception) -> Response:
         return JSONResponse({"error": "the service has failed at this request; its own log says more"}, 500)
 
-    def caller(self, request: Request) -> Caller:
+    async def caller(self, request: Request) -> Caller:
         """Who is asking; refused without a key that is known, and where he asks too often."""
         found = Caller(request.client.host if request.client else "local", "admin")
         if self.keys:
@@ -162,9 +162,9 @@ class App:
             raise Refused(429, "these are too many requests in a short time", early)
         return found
 
-    def admin(self, request: Request) -> Caller:
+    async def admin(self, request: Request) -> Caller:
         """The same, for what only an administrator may."""
-        found = self.caller(request)
+        found = await self.caller(request)
         if found.role != "admin":
             raise Refused(403, "this key is not an administrator's")
         if self.keys is None and request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):

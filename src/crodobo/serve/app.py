@@ -6,7 +6,7 @@ import importlib.resources
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, get_args
 
@@ -33,6 +33,8 @@ from crodobo.serve.metrics import Metrics
 from crodobo.serve.service import Service
 from crodobo.serve.tensors import InferRequest, answer, parse
 
+BODIES = 4  # of the largest size that there is room for at a time
+SMALL = 2**20  # bytes; such bodies are let in beside them
 BEAT = 1.0  # seconds between two events when nothing happens
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -59,6 +61,7 @@ class App:
         self.gatherer: Gatherer
         self.metrics: Metrics
         self.changed = asyncio.Event()
+        self.coming = 0  # bytes of all bodies in the house
         self.api = FastAPI(
             title="crodobo",
             version=__version__,
@@ -180,9 +183,9 @@ class App:
             raise Busy(f"the service is {self.service.state}", retry_after=5)
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise BadRequest("a compressed body cannot be read; send it as it is", 415)
-        with self.gatherer.admitted():
-            length = request.headers.get("content-length", "")
-            size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
+        length = request.headers.get("content-length", "")
+        size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
+        with self.gatherer.admitted(), self.room(size or 0):
             memory, started = self.service.memory, time.monotonic()
             try:
                 async with asyncio.timeout(self.service.settings.deadline):
@@ -197,6 +200,18 @@ class App:
             finally:
                 memory.burn([body])
                 flush_free_lists()
+
+    @contextlib.contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Room for a body, which is made before it comes; of large ones only for a few, however many may be inside."""
+        most = self.service.settings.max_body
+        if SMALL < size <= most and self.coming + size > BODIES * most:
+            raise Busy("there are too many large bodies at once", retry_after=1)
+        self.coming += size
+        try:
+            yield
+        finally:
+            self.coming -= size
 
     async def rows(self, request: Request, images: Tensor, control: Control) -> Rows:
         """Have images answered, unless the client goes away before it is their turn."""

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command does; read when torch loads
 
 import httpx2
 import numpy as np
@@ -152,9 +155,10 @@ def in_this_process(folder: Path) -> Iterator[tuple[Service, str]]:
         thread.join()
 
 
-def overhead(pairs: int) -> tuple[float, float]:
-    """Median seconds of a query through the service and past it, by turns."""
+def overhead(pairs: int) -> tuple[float, float, float]:
+    """Median seconds of a query through the service and past it, by turns, and the ratio of their processor time."""
     through, past = list[float](), list[float]()
+    processor = {id(through): list[float](), id(past): list[float]()}
     with tempfile.TemporaryDirectory() as folder, in_this_process(Path(folder)) as (service, url):
         size = service.settings.query_size
         batches = torch.randint(0, 256, (4, size, *service.source.shape), dtype=torch.uint8)
@@ -163,13 +167,15 @@ def overhead(pairs: int) -> tuple[float, float]:
                 images = batches[number % len(batches)]
                 for way in (through, past) if number % 2 else (past, through):
                     content, copy = images.numpy().tobytes(), images.clone()
-                    started = time.perf_counter()
+                    started, worked = time.perf_counter(), time.process_time()
                     if way is through:
                         http.post("/v1/predict", content=content, headers=KIND).raise_for_status()
                     else:
                         service.answer(copy)
                     way.append(time.perf_counter() - started)
-    return statistics.median(through[2:]), statistics.median(past[2:])
+                    processor[id(way)].append(time.process_time() - worked)
+    ratio = statistics.median(processor[id(through)][2:]) / statistics.median(processor[id(past)][2:])
+    return statistics.median(through[2:]), statistics.median(past[2:]), ratio
 
 
 def main() -> None:
@@ -185,7 +191,7 @@ def main() -> None:
         halves = asyncio.run(load(served, chosen.clients, chosen.seconds))
         queries = served.answered() - chosen.clients
         traces = served.errors.read_text().count("Traceback")
-    through, past = overhead(chosen.pairs)
+    through, past, processor = overhead(chosen.pairs)
 
     bars: dict[str, bool] = {}
     for name, seen in zip(("predicting", "adapting"), halves, strict=True):
@@ -202,7 +208,7 @@ def main() -> None:
         quarter = len(seen.memory) // 4 or 1
         early, late = statistics.median(seen.memory[quarter : 2 * quarter]), statistics.median(seen.memory[-quarter:])
         bars[f"{name}: memory {early:.0f} MB, then {late:.0f} MB (at most 5 % more)"] = late <= 1.05 * early
-    print(f"{queries} queries were answered")
+    print(f"{queries} queries were answered; the wires take {100 * (processor - 1):+.1f} % of processor time")
     bars["no traceback"] = not traces
     cost = 100 * (through / past - 1)
     bars[f"a query takes {1000 * through:.1f} ms, {1000 * past:.1f} ms without wires: {cost:+.1f} % (≤ 10)"] = (

@@ -180,9 +180,11 @@ class Watch:
 
 
 def broken(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None:
-    """Send requests with a binary tensor of which something is wrong."""
+    """Send requests with a binary tensor of which something is wrong, until so many have been refused in all."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
-    for number in range(requests):
+    number = 0
+    while sum(watch.statuses.values()) - watch.answered < requests:
+        number += 1
         headers, body = fuzzer.request()
         try:
             connection.request("POST", INFER, body, headers)
@@ -194,8 +196,8 @@ def broken(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None
             watch.failures.append(f"no answer ({error!r}) to {body[:200]!r}")
             continue
         watch.saw(answer.status, True, content, f"{headers} {body[:200]!r}")
-        if number % 500 == 499:
-            watch.check(f"after {number + 1} broken requests")
+        if number % 500 == 0:
+            watch.check(f"after {number} broken requests")
     connection.close()
 
 
@@ -275,10 +277,9 @@ def main() -> None:
         fuzzer = Fuzzer(served.described()["inputs"][0]["shape"][1:], chosen.seed)
         watch = Watch(served)
         memory = served.memory()
-        rest = chosen.requests - chosen.generated
-        broken(served, fuzzer, watch, rest - rest // 10)
-        torn(served, fuzzer, watch, rest // 10)
         generated(served, watch, chosen.generated, chosen.seed)
+        torn(served, fuzzer, watch, chosen.requests // 10)
+        broken(served, fuzzer, watch, chosen.requests)
         watch.check("at the end")
         alive = served.process.poll() is None and served.ask("GET", "/v2/health/ready")[0] == 200
         grown = served.memory() - memory

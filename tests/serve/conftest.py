@@ -20,7 +20,7 @@ from PIL import Image
 
 SIZE = 8  # samples of a query; so many images at once do not wait for others
 # Room for few, so that it is soon full; a long wait for others, so that one who sends a single image can go away.
-OPTIONS = ("--queue", "4", "--deadline", "4", "--max-wait", "1")
+OPTIONS = ("--queue", "6", "--deadline", "4", "--max-wait", "1")
 
 
 @dataclass

@@ -18,7 +18,7 @@ from PIL import Image
 
 from crodobo.burn.arena import Arena
 from crodobo.burn.memory import Memory
-from crodobo.serve.bodies import FORM, NPY, RAW, images_of, read_body, split_form
+from crodobo.serve.bodies import FORM, NPY, RAW, Limits, images_of, read_body, split_form
 from crodobo.serve.errors import BadRequest
 
 SHAPE = (1, 4, 3)
@@ -55,7 +55,7 @@ def form(*files: bytes, boundary: bytes = b"limit") -> bytes:
 
 
 def read(content: bytes, kind: str, most: int = 8, dtype: str = "uint8", memory: Memory | None = None) -> torch.Tensor:
-    return asyncio.run(images_of(as_body(content), kind, SHAPE, "squash", memory or Memory(), most, dtype))
+    return asyncio.run(images_of(as_body(content), kind, SHAPE, "squash", memory or Memory(), Limits(most), dtype))
 
 
 def refused(content: bytes, kind: str, **options: Any) -> BadRequest:
@@ -165,7 +165,7 @@ def test_images_have_a_place_of_their_own_so_that_burning_them_twice_over_meets_
 ) -> None:
     arena = Arena()
     body = arena.take(as_body(content))
-    images = asyncio.run(images_of(body, kind, SHAPE, "squash", arena, most=8))
+    images = asyncio.run(images_of(body, kind, SHAPE, "squash", arena, Limits(8)))
     arena.burn([images])
     other = arena.take(torch.ones(1, *SHAPE, dtype=torch.uint8))  # may lie where the images lay
     arena.burn([body])

@@ -145,8 +145,7 @@ def test_who_waits_longer_than_the_deadline_is_told_so_and_is_not_learned_from()
         with pytest.raises(Busy, match=r"no answer within 0\.05 seconds"):
             await gatherer.submit(marked(2), Control())
         assert not gatherer.queue
-        with pytest.raises(Busy):
-            await first
+        assert (await first).stop == 1, "its query was at work, so it is answered, late or not"
 
     gathering(echo, work, deadline=0.05, max_wait=0.001)
     assert [query for _, query in echo.queries] == [[1]]

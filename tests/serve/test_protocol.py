@@ -156,8 +156,8 @@ def test_clients_at_the_same_time_get_their_own_rows(server: "Served") -> None:
 
 def test_when_the_house_is_full_others_come_again_and_slow_ones_are_not_waited_for(server: "Served") -> None:
     images = server.images(SIZE)
-    slow = [server.begin("/v1/predict", images.nbytes) for _ in range(4)]
-    server.wait_until(lambda: server.metric("crodobo_queue_requests") == 4)
+    slow = [server.begin("/v1/predict", images.nbytes) for _ in range(6)]
+    server.wait_until(lambda: server.metric("crodobo_queue_requests") == 6)
     status, headers, content = server.ask("POST", INFER, b"{}")
     assert (status, error(content)) == (503, "there are too many requests at once")
     assert 1 <= int(headers["retry-after"]) <= 4
@@ -168,6 +168,17 @@ def test_when_the_house_is_full_others_come_again_and_slow_ones_are_not_waited_f
     for connection in slow:
         connection.close()
     assert server.metric("crodobo_queue_requests") == 0
+
+
+def test_there_is_room_for_a_few_large_bodies_and_for_small_ones_beside_them(server: "Served") -> None:
+    large = [server.begin(INFER, 64 * 2**20) for _ in range(4)]
+    server.wait_until(lambda: server.metric("crodobo_queue_requests") == 4)
+    status, headers, content = server.ask("POST", INFER, bytes(2**20 + 1))
+    assert (status, error(content), headers["retry-after"]) == (503, "there are too many large bodies at once", "1")
+    assert server.predict(server.images())[0] == 200
+    for connection in large:
+        connection.close()
+    server.wait_until(lambda: server.metric("crodobo_queue_requests") == 0)
 
 
 def test_who_goes_away_before_his_turn_is_not_learned_from(server: "Served") -> None:

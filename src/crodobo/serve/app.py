@@ -6,7 +6,7 @@ import importlib.resources
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, get_args
 
@@ -33,6 +33,8 @@ from crodobo.serve.service import Service
 from crodobo.serve.tensors import InferRequest, answer, parse
 
 UNREAD = 2**20  # bytes of a refused request's body that are read nevertheless
+BODIES = 4  # of the largest size that there is room for at a time
+SMALL = 2**20  # bytes; such bodies are let in beside them
 BEAT = 1.0  # seconds between two events when nothing happens
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -66,6 +68,7 @@ class App:
         self.gatherer: Gatherer
         self.metrics: Metrics
         self.changed = asyncio.Event()
+        self.coming = 0  # bytes of all bodies in the house
         self.api = FastAPI(
             title="crodobo",
             version=__version__,
@@ -92,7 +95,6 @@ class App:
             max_wait=settings.max_wait,
             limit=settings.queue,
             deadline=settings.deadline,
-            most_bytes=4 * settings.max_body,
         )
         self.metrics = Metrics(self.service, self.gatherer)
         self.loading = asyncio.create_task(self.load())
@@ -156,7 +158,7 @@ class App:
     async def refuse_error(self, _: Request, error: Exception) -> Response:
         return JSONResponse({"error": "the service has failed at this request; its own log says more"}, 500)
 
-    def caller(self, request: Request) -> Caller:
+    async def caller(self, request: Request) -> Caller:
         """Who is asking; refused without a key that is known, and where he asks too often."""
         found = Caller(request.client.host if request.client else "local", "admin")
         if self.keys:
@@ -170,9 +172,9 @@ class App:
             raise Refused(429, "these are too many requests in a short time", early)
         return found
 
-    def admin(self, request: Request) -> Caller:
+    async def admin(self, request: Request) -> Caller:
         """The same, for what only an administrator may."""
-        found = self.caller(request)
+        found = await self.caller(request)
         if found.role != "admin":
             raise Refused(403, "this key is not an administrator's")
         if self.keys is None and request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
@@ -190,7 +192,7 @@ class App:
             raise BadRequest("a compressed body cannot be read; send it as it is", 415)
         length, most = request.headers.get("content-length", ""), self.service.settings.max_body
         size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
-        with self.gatherer.admitted(min(size or 0, most)):
+        with self.gatherer.admitted(), self.room(size or 0):
             memory, started = self.service.memory, time.monotonic()
             try:
                 async with asyncio.timeout(self.service.settings.deadline):
@@ -205,6 +207,18 @@ class App:
             finally:
                 memory.burn([body])
                 flush_free_lists()
+
+    @contextlib.contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Room for a body, which is made before it comes; of large ones only for a few, however many may be inside."""
+        most = self.service.settings.max_body
+        if SMALL < size <= most and self.coming + size > BODIES * most:
+            raise Busy("there are too many large bodies at once", retry_after=1)
+        self.coming += size
+        try:
+            yield
+        finally:
+            self.coming -= size
 
     async def rows(self, request: Request, images: Tensor, control: Control) -> Rows:
         """Have images answered, unless the client goes away before it is their turn."""

@@ -67,17 +67,12 @@ class Gatherer:
         Requests that may be in the house, on their way in among them.
     deadline
         Seconds after which a request that still waits for its query is told to come again.
-    most_bytes
-        Of all their bodies together.
     """
 
-    def __init__(
-        self, service: Service, *, size: int, max_wait: float, limit: int, deadline: float, most_bytes: int = 2**28
-    ) -> None:
+    def __init__(self, service: Service, *, size: int, max_wait: float, limit: int, deadline: float) -> None:
         self.service = service
         self.size, self.max_wait, self.limit, self.deadline = size, max_wait, limit, deadline
-        self.most_bytes = most_bytes
-        self.inside = self.bytes_inside = 0
+        self.inside = 0
         self.seconds = 0.1  # of a query, as they have been lately
         self.queue: deque[Piece] = deque()
         self._changed = asyncio.Event()
@@ -88,17 +83,17 @@ class Gatherer:
     # For clients
 
     @contextlib.contextmanager
-    def admitted(self, size: int) -> Iterator[None]:
-        """Room for one request of so many bytes, from before its body is read until it is answered."""
+    def admitted(self) -> Iterator[None]:
+        """Room for one request, from before its body is read until it is answered."""
         if self._closing:
             raise Busy("the service is shutting down", retry_after=5)
-        if self.inside >= self.limit or (self.inside and self.bytes_inside + size > self.most_bytes):
+        if self.inside >= self.limit:
             raise Busy("there are too many requests at once", retry_after=self.expected_wait())
-        self.inside, self.bytes_inside = self.inside + 1, self.bytes_inside + size
+        self.inside += 1
         try:
             yield
         finally:
-            self.inside, self.bytes_inside = self.inside - 1, self.bytes_inside - size
+            self.inside -= 1
 
     async def submit(self, images: Tensor, control: Control) -> Rows:
         """Have images answered; they are burned when this returns, whatever happens."""

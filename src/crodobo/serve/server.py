@@ -72,7 +72,8 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.drain()
-        super().handle_exit(sig, frame)
+        self.should_exit = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C once more ends the process as a kill does
 
 
 def serve(service: Service, address: Address) -> None:

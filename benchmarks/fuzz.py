@@ -10,6 +10,7 @@ bar is missed.
 
 import argparse
 import contextlib
+import copy
 import hashlib
 import http.client
 import json
@@ -80,9 +81,9 @@ class Fuzzer:
         if self.random.random() < 0.2:
             del held[key]
         else:
-            held[key] = self.random.choice(ODD)
+            held[key] = copy.deepcopy(self.random.choice(ODD))  # so that none of them is changed in its turn
         if self.random.random() < 0.3:  # numbers in the JSON after all
-            with contextlib.suppress(LookupError, TypeError, AttributeError):
+            with contextlib.suppress(LookupError, TypeError, AttributeError):  # what was changed may be just that
                 asked["inputs"][0].pop("parameters", None)
                 asked["inputs"][0]["data"] = self.random.choice([*ODD, list(content), [list(content)]])
                 content = b""

@@ -1,6 +1,7 @@
 """Gathering: every request gets its own rows, in order of arrival, or is told to come again."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -21,20 +22,28 @@ KINDS = (Control(), Control(adapt=False), Control(order="predict-then-adapt"))
 
 
 class Echo:
-    """Stands for the service: what it predicts of an image is the image's first pixel."""
+    """Stands for the service: what it predicts of an image is the image's first pixel. It can be held at work."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.memory, self.seconds = Memory(), seconds
+    def __init__(self, held: bool = False) -> None:
+        self.memory = Memory()
+        self.at_work, self.let_go = threading.Event(), threading.Event()
+        if not held:
+            self.let_go.set()
         self.queries: list[tuple[Control, list[int]]] = []
         self.failure: Exception | None = None
 
     def answer(self, images: torch.Tensor, adapt: bool, order: Any) -> Answer:
-        time.sleep(self.seconds)
+        self.at_work.set()
+        self.let_go.wait(30)
         if self.failure:
             raise self.failure
         marks = images[:, 0, 0, 0].clone()
         self.queries.append((Control(adapt, order), marks.int().tolist()))
-        return Answer(Prediction(marks.float()[:, None]), "receipt", len(self.queries), self.seconds)
+        return Answer(Prediction(marks.float()[:, None]), "receipt", len(self.queries), 0.01)
+
+
+async def until_at_work(echo: Echo) -> None:
+    await asyncio.to_thread(echo.at_work.wait, 30)
 
 
 def marked(mark: int, samples: int = 1) -> torch.Tensor:
@@ -137,34 +146,48 @@ def test_when_the_house_is_full_the_next_is_told_when_to_come_again() -> None:
 
 
 def test_who_waits_longer_than_the_deadline_is_told_so_and_is_not_learned_from() -> None:
-    echo = Echo(0.15)
+    echo = Echo(held=True)
 
-    async def work(gatherer: Gatherer) -> None:
+    async def work(gatherer: Gatherer) -> Rows:
         first = asyncio.create_task(gatherer.submit(marked(1), Control()))
-        await asyncio.sleep(0.02)  # it is at work
+        await until_at_work(echo)
+        gatherer.deadline = 0.05
         with pytest.raises(Busy, match=r"no answer within 0\.05 seconds"):
             await gatherer.submit(marked(2), Control())
         assert not gatherer.queue
-        assert (await first).stop == 1, "its query was at work, so it is answered, late or not"
+        echo.let_go.set()
+        return await first
 
-    gathering(echo, work, deadline=0.05, max_wait=0.001)
+    assert marks(gathering(echo, work)) == [1]
     assert [query for _, query in echo.queries] == [[1]]
 
 
+def test_who_is_at_work_when_the_deadline_comes_is_told_so_too() -> None:
+    echo = Echo(held=True)
+
+    async def work(gatherer: Gatherer) -> None:
+        with pytest.raises(Busy, match="no answer within"):
+            await gatherer.submit(marked(1), Control())
+        echo.let_go.set()
+
+    gathering(echo, work, deadline=0.05)
+
+
 def test_who_goes_away_leaves_the_queue_and_the_others_stay_in_order() -> None:
-    echo = Echo(0.05)
+    echo = Echo(held=True)
 
     async def work(gatherer: Gatherer) -> list[Rows]:
         tasks = [asyncio.create_task(gatherer.submit(marked(mark, 2), Control())) for mark in range(5)]
-        await asyncio.sleep(0.02)  # four are at work, one waits
-        late = [asyncio.create_task(gatherer.submit(marked(mark), Control())) for mark in (5, 6, 7)]
+        await until_at_work(echo)  # four are at work, one waits
+        tasks += [asyncio.create_task(gatherer.submit(marked(mark), Control())) for mark in (5, 6, 7)]
         await asyncio.sleep(0)
         assert len(gatherer.queue) == 4
-        tasks[4].cancel()
-        late[1].cancel()
-        await asyncio.wait([tasks[4], late[1]])
+        for gone in (tasks[4], tasks[6]):
+            gone.cancel()
+            await asyncio.wait([gone])
         assert len(gatherer.queue) == 2
-        return await asyncio.gather(*tasks[:4], late[0], late[2])
+        echo.let_go.set()
+        return await asyncio.gather(*tasks[:4], tasks[5], tasks[7])
 
     answers = gathering(echo, work)
     assert [marks(rows)[0] for rows in answers] == [0, 1, 2, 3, 5, 7]
@@ -172,14 +195,17 @@ def test_who_goes_away_leaves_the_queue_and_the_others_stay_in_order() -> None:
 
 
 def test_who_goes_away_while_at_work_does_not_keep_the_others_from_their_rows() -> None:
+    echo = Echo(held=True)
+
     async def work(gatherer: Gatherer) -> Rows:
         gone = asyncio.create_task(gatherer.submit(marked(1, 3), Control()))
-        stays = asyncio.create_task(gatherer.submit(marked(2, 2), Control()))
-        await asyncio.sleep(0.03)
+        stays = asyncio.create_task(gatherer.submit(marked(2, 5), Control()))
+        await until_at_work(echo)
         gone.cancel()
+        echo.let_go.set()
         return await stays
 
-    assert marks(gathering(Echo(0.06), work)) == [2, 2]
+    assert marks(gathering(echo, work)) == [2] * 5
 
 
 def test_any_number_of_clients_may_come_and_go_before_their_turn() -> None:
@@ -219,7 +245,7 @@ def test_a_query_that_fails_is_told_to_its_requests_and_the_next_is_answered() -
 
 
 def test_closing_answers_what_was_accepted_and_takes_nothing_more() -> None:
-    echo = Echo(0.02)
+    echo = Echo()
 
     async def work(gatherer: Gatherer) -> list[Rows]:
         tasks = [asyncio.create_task(gatherer.submit(marked(mark, 3), Control())) for mark in range(6)]
@@ -238,14 +264,16 @@ def test_closing_without_ever_having_begun_ends_at_once() -> None:
 
 
 def test_what_is_done_in_turn_does_not_meet_a_query_at_work() -> None:
-    echo = Echo(0.05)
+    echo = Echo(held=True)
 
     async def work(gatherer: Gatherer) -> int:
         task = asyncio.create_task(gatherer.submit(marked(1), Control()))
-        await asyncio.sleep(0.02)
-        seen = await gatherer.in_turn(lambda: len(echo.queries))
+        await until_at_work(echo)
+        seen = asyncio.create_task(gatherer.in_turn(lambda: len(echo.queries)))
+        await asyncio.sleep(0)
+        echo.let_go.set()
         await task
-        return seen
+        return await seen
 
     assert gathering(echo, work) == 1
 

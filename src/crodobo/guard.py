@@ -67,7 +67,8 @@ class Guard:
             self.good = self.next = Weights(self.learners, int(self.counts[1]))
         looked = images[-int(self.counts[0]) % ONE_IN :: ONE_IN]
         seen = self._glance(looked, engine, "running")
-        if seen.isfinite().all():
+        finite = bool(seen.isfinite().all())
+        if finite:
             self.glance.add(seen)
             self.usual.add(seen)
             on_alert = narrower(self.close, self.usual)  # eight samples must not end a burst by chance
@@ -79,7 +80,9 @@ class Guard:
                 return Adaptation()
         reason = None if self.sound else self._collapse(images, engine)
         self.sound = reason is None
-        burst = reason is None or narrower(ClassMix.of(self._look(images, engine).probabilities), self.usual, SURE)
+        if reason is None:
+            return Adaptation(held=finite)  # else there is no way back, and the updates are left out
+        burst = narrower(ClassMix.of(self._look(images, engine).probabilities), self.usual, SURE)
         return Adaptation(restored=reason, held=burst)
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:

@@ -55,7 +55,7 @@ def test_a_query_that_failed_does_not_make_later_ones_short(
 def test_the_learner_and_its_adversary_have_the_momentum_of_the_setting(name: str, source: Source) -> None:
     kind = REGISTRY[name]
     for options, momentum in (({}, 0.5), ({"momentum": 0.2}, 0.2)):
-        method = kind(source, warmup=0, threads=1, burn=not kind.keeps_target, **options)
+        method = kind(source, warmup=0, threads=1, burn="off" if kind.keeps_target else "standard", **options)
         groups = method.learners[0].optimiser.param_groups
         assert {group["betas"] for group in groups} == {(momentum, 0.999)}
         held = {id(weight) for group in groups for weight in group["params"]}

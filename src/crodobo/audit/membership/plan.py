@@ -69,7 +69,8 @@ class ShadowPlan:
     def settings(self, method: str) -> RunSettings:
         """Everything that its shadow runs have in common. Learners take turns: a process has one thread."""
         kind = get_method(method)
-        options = self.options | {"seed": self.seed, "threads": 1, "parallel": False, "burn": not kind.keeps_target}
+        burn = "off" if kind.keeps_target else "standard"
+        options = self.options | {"seed": self.seed, "threads": 1, "parallel": False, "burn": burn}
         return RunSettings.of(benchmark=self.benchmark, method=method, options=kind.Settings.of(**options), **self.run)
 
     @cached_property

@@ -65,7 +65,9 @@ def with_bursts(benchmark: Benchmark, seed: int, bursts: int, length: int) -> tu
 def make(benchmark: Benchmark, name: str, seed: int, guard: bool) -> Method:
     """A method after its warm-up; with one thread for each learner, figures do not depend on the machine's cores."""
     kind = get_method(name)
-    settings: MethodSettings = kind.Settings.of(seed=seed, guard=guard, threads=1, burn=not kind.keeps_target)
+    settings: MethodSettings = kind.Settings.of(
+        seed=seed, guard=guard, threads=1, burn="off" if kind.keeps_target else "standard"
+    )
     learners, _ = warm_learners(benchmark, settings)
     return kind(benchmark.source, augment=benchmark.augment, **dict(settings) | {"learners": learners})
 

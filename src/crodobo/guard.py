@@ -31,7 +31,7 @@ HORIZON = 1600  # looked at samples over which that is forgotten
 PROBED = 32  # samples of the source that the learners are asked now and then
 EVERY = 512  # samples of the stream between two such times, and between two copies of good weights
 SURE = 4.0  # standard deviations by which a suspicion has to be more than chance
-SLOW, FAST = 0.02, 0.2  # how fast the usual and the recent agreement follow
+SLOW, FAST = 0.02, 0.2  # how far 64 samples move the usual and the recent agreement
 
 
 class Guard:
@@ -94,10 +94,10 @@ class Guard:
         finite = bool(prediction.probabilities.isfinite().all())
         if finite:
             self.answers.add(prediction.probabilities)
-            self._follow_agreement(prediction.agreement)
+            self._follow_agreement(prediction.agreement, len(images))
         recent, usual = self.agreement.tolist()
-        unusual = recent < usual / 2 or narrower(self.answers, self.usual, SURE)
-        suspicious = not finite or (self.counts[0] > TRUST and unusual)
+        strange = narrower(self.answers, self.usual, SURE) or recent < usual / 2
+        suspicious = not finite or (self.counts[0] > TRUST and strange)
         due = int(self.counts[0]) % EVERY < len(images)
         if suspicious or (due and self._lost(engine)):
             if reason := self._collapse(images, engine):
@@ -157,12 +157,12 @@ class Guard:
         ago = int(self.counts[1]) - self.good.queries
         return f"the learners had collapsed ({reason}); their last good weights, of {ago} queries ago, are restored"
 
-    def _follow_agreement(self, agreement: float | None) -> None:
+    def _follow_agreement(self, agreement: float | None, samples: int) -> None:
         if agreement is None:
             return
         if not self.agreement.any():
             self.agreement.fill_(agreement)
-        self.agreement += torch.tensor([FAST, SLOW]) * (agreement - self.agreement)
+        self.agreement += min(1, samples / RECENT) * torch.tensor([FAST, SLOW]) * (agreement - self.agreement)
 
     def state(self) -> dict[str, Tensor]:
         """What is usual and recent, in a few numbers; the good weights are not among them."""
@@ -204,13 +204,13 @@ def compare(mine: Prediction, copies: list[Prediction], usual: ClassMix) -> str 
 
     Where any copy sees few classes, there are few: an old one may be too weak to see them.
 
-    >>> good, few = Prediction(torch.eye(4).repeat(4, 1), 0.9), Prediction(torch.eye(4)[[0] * 16], 0.9)
+    >>> good, few = Prediction(torch.eye(4).repeat(8, 1), 0.9), Prediction(torch.eye(4)[[0] * 32], 0.9)
     >>> usual = ClassMix.of(good.probabilities)
     >>> compare(few, [good, good], usual)
     'they saw 1.0 classes in the query, their last good weights 4.0'
     >>> compare(few, [few, good], usual)
-    >>> compare(Prediction(good.probabilities, 0.2), [good, good], usual)
-    'they agreed on 20 % of the query, their last good weights on 90 %'
+    >>> compare(Prediction(good.probabilities, 0.1), [good, good], usual)
+    'they agreed on 10 % of the query, their last good weights on 90 %'
     """
     if not copies[-1].probabilities.isfinite().all():
         return None
@@ -219,11 +219,12 @@ def compare(mine: Prediction, copies: list[Prediction], usual: ClassMix) -> str 
     few, *views = (ClassMix.of(prediction.probabilities) for prediction in (mine, *copies))
     if any(narrower(view, usual) for view in views):
         return None
-    if narrower(few, views[-1]):
+    if narrower(few, views[-1], SURE):
         few_classes, classes = few.effective_classes, views[-1].effective_classes
         return f"they saw {few_classes:.1f} classes in the query, their last good weights {classes:.1f}"
     agreed = min(copy.agreement or 0.0 for copy in copies)
-    if mine.agreement is not None and mine.agreement < agreed / 2:
+    chance = 1 / math.sqrt(len(mine.probabilities))  # two standard deviations of a share, at most
+    if mine.agreement is not None and mine.agreement < agreed / 2 - chance:
         shares = f"{100 * mine.agreement:.0f} % of the query, their last good weights on {100 * agreed:.0f} %"
         return f"they agreed on {shares}"
     return None

@@ -45,6 +45,7 @@ def self_test(chosen: list[Case], note: Callable[[str], None] = lambda text: Non
         where = f"{result.scanned / 2**20:.0f} MB of memory"
         forms = sorted({find.form for find in result.finds})
         text = f"{case}: {result.found} bytes of a test query in {where}" + (f" ({'; '.join(forms)})" if forms else "")
+        note(f"  {result.found} bytes found")
         report.checked.append(text)
         if case.burn == "strict":
             report.found += [f"{case}: {find}" for find in result.finds]

@@ -252,7 +252,7 @@ def test_sound_images_pass_the_check(images: Tensor) -> None:
         (torch.zeros(2, 1, 0, 8), "is empty"),
         (torch.zeros(2, *SHAPE, dtype=torch.int64), "type torch.int64; use uint8"),
         (torch.zeros(2, *SHAPE, dtype=torch.bool), "type torch.bool; use uint8"),
-        (torch.full((2, *SHAPE), 200.0), "from 200 to 200; floats must lie in 0 to 1"),
+        (torch.full((2, *SHAPE), 200.0), "outside 0 to 1; floats must lie in 0 to 1"),
         (torch.zeros(2, 3, 8, 8), "images of 3×8×8, and the model takes 1×8×8"),
         (torch.zeros(2, 1, 9, 8), "images of 1×9×8, and the model takes 1×8×8"),
     ],

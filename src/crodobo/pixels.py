@@ -29,8 +29,10 @@ def as_tensor(images: Tensor | np.ndarray) -> Tensor:
     return torch.from_numpy(images) if isinstance(images, np.ndarray) else images
 
 
-def problem(images: Tensor) -> str | None:
+def problem(images: Tensor, *, private: bool = False) -> str | None:
     """What is wrong with a batch of images, as the second half of a sentence, or None.
+
+    Of private ones it repeats no value.
 
     >>> problem(torch.zeros(2, 1, 8, 8)) is None
     True
@@ -51,13 +53,14 @@ def problem(images: Tensor) -> str | None:
     if not (np.isfinite(low) and np.isfinite(high)):
         return "has NaN or infinite pixels"
     if low < 0 or high > 1:
-        return f"has pixels from {low:.7g} to {high:.7g}; floats must lie in 0 to 1: divide by 255, or clamp"
+        found = "outside 0 to 1" if private else f"from {low:.7g} to {high:.7g}"
+        return f"has pixels {found}; floats must lie in 0 to 1: divide by 255, or clamp"
     return None
 
 
 def misfit(images: Tensor, shape: tuple[int, ...]) -> str | None:
-    """As `problem`, for a model that takes images of `shape`."""
-    if (wrong := problem(images)) or tuple(images.shape[1:]) == shape:
+    """As `problem`, for private images and a model that takes those of `shape`."""
+    if (wrong := problem(images, private=True)) or tuple(images.shape[1:]) == shape:
         return wrong
     given, taken = ("×".join(map(str, each)) for each in (images.shape[1:], shape))
     return f"has images of {given}, and the model takes {taken} (channels × height × width); convert them first"

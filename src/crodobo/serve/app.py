@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import importlib.resources
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
@@ -14,17 +13,16 @@ import numpy as np
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
 from crodobo import __version__, pixels
 from crodobo.config import Order
 from crodobo.errors import CrodoboError, Interrupted
 from crodobo.serve import describe
-from crodobo.serve.bodies import Limits, images_of, read_body
+from crodobo.serve.around import Around
+from crodobo.serve.bodies import Limits, flush_free_lists, images_of, read_body
 from crodobo.serve.errors import BadRequest, Busy, Refused
 from crodobo.serve.gather import Control, Gatherer, Rows
 from crodobo.serve.keys import Caller, Keys, Rate
@@ -32,19 +30,9 @@ from crodobo.serve.metrics import Metrics
 from crodobo.serve.service import Service
 from crodobo.serve.tensors import InferRequest, answer, parse
 
-UNREAD = 2**20  # bytes of a refused request's body that are read nevertheless
 BODIES = 4  # of the largest size that there is room for at a time
 SMALL = 2**20  # bytes; such bodies are let in beside them
 BEAT = 1.0  # seconds between two events when nothing happens
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-}
-VALUES = re.compile(r"from \S+ to \S+;")  # of pixels, which are for nobody's ears
 PAGE = {
     "index.html": "text/html",
     "docs.html": "text/html",
@@ -186,8 +174,7 @@ class App:
     @contextlib.asynccontextmanager
     async def body(self, request: Request) -> AsyncIterator[Tensor]:
         """The request's body in the arena, burned when the block ends, whatever happens inside."""
-        if self.service.state not in ("ready", "paused"):
-            raise Busy(f"the service is {self.service.state}", retry_after=5)
+        self.service_shape()
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise BadRequest("a compressed body cannot be read; send it as it is", 415)
         length, most = request.headers.get("content-length", ""), self.service.settings.max_body
@@ -223,7 +210,7 @@ class App:
     async def rows(self, request: Request, images: Tensor, control: Control) -> Rows:
         """Have images answered, unless the client goes away before it is their turn."""
         if wrong := pixels.misfit(images, self.service.source.shape):
-            raise BadRequest(f"the batch {VALUES.sub('outside 0 to 1;', wrong)}")
+            raise BadRequest(f"the batch {wrong}")
         if len(images) > self.service.settings.query_size:
             most = self.service.settings.query_size
             raise BadRequest(f"a request has at most {most} images here; send more in several requests", 413)
@@ -324,7 +311,7 @@ class App:
         return JSONResponse({"predictions": predictions, **self.facts(rows)})
 
     def service_shape(self) -> tuple[int, int, int]:
-        if self.service.state not in ("ready", "paused"):
+        if not self.service.answering:
             raise Busy(f"the service is {self.service.state}", retry_after=5)
         channels, height, width = self.service.source.shape
         return channels, height, width
@@ -352,7 +339,7 @@ class App:
 
     async def ready(self) -> Response:
         """Whether the service answers queries."""
-        ready = self.service.state in ("ready", "paused")
+        ready = self.service.answering
         return JSONResponse({"ready": ready, "state": self.service.state}, 200 if ready else 503)
 
     def snapshot(self, after: int = -1) -> dict[str, Any]:
@@ -444,49 +431,6 @@ class App:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-class Around:
-    """Around every request: security headers, its status is counted, and no body is left unread.
-
-    What of a body is not read would lie in the server's buffer for as long as the connection is open. A short rest is
-    read and dropped; a longer one ends with the connection.
-    """
-
-    def __init__(self, app: ASGIApp, counted: Callable[[int], None]) -> None:
-        self.app, self.counted = app, counted
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        whole = False
-
-        async def receiving() -> Message:
-            nonlocal whole
-            message = await receive()
-            whole = whole or message["type"] == "http.disconnect" or not message.get("more_body", False)
-            return message
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                if not whole and not await drained():
-                    headers["Connection"] = "close"
-                self.counted(message["status"])
-            await send(message)
-
-        async def drained() -> bool:
-            left = UNREAD
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    while not whole and left > 0:
-                        left -= len((await receiving()).get("body", b""))
-            return whole
-
-        await self.app(scope, receiving, sending)
-
-
 def page(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
     """A file of the page."""
 
@@ -504,9 +448,3 @@ def control_of(parameters: dict[str, Any]) -> Control:
     if order is not None and order not in get_args(Order):
         raise BadRequest(f"the parameter order must be {' or '.join(get_args(Order))}")
     return Control(adapt, order)
-
-
-def flush_free_lists() -> None:
-    """Python keeps a hundred numbers that were let go, with their values; let them be others."""
-    numbers = [float(number) for number in range(256)]
-    del numbers

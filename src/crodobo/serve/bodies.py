@@ -144,3 +144,9 @@ def split_form(body: bytes, parameters: str, most: int) -> list[bytes]:
             raise BadRequest("the form is not whole")
         files.append(content)
     return files
+
+
+def flush_free_lists() -> None:
+    """Python keeps a hundred numbers that were let go, with their values; let them be others."""
+    numbers = [float(number) for number in range(256)]
+    del numbers

@@ -48,8 +48,7 @@ class Metrics(Collector):
         for name, text in TOTALS.items():
             yield CounterMetricFamily(f"crodobo_{name}", text, value=getattr(service.totals, name))
         yield GaugeMetricFamily("crodobo_queue_requests", "Requests in the house.", value=self._gatherer.inside)
-        ready = service.state in ("ready", "paused")
-        yield GaugeMetricFamily("crodobo_ready", "Whether queries are answered.", value=ready)
+        yield GaugeMetricFamily("crodobo_ready", "Whether queries are answered.", value=service.answering)
         yield GaugeMetricFamily("crodobo_adapting", "Whether they are learned.", value=service.adapting)
         if not service.points:
             return

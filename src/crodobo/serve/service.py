@@ -76,7 +76,6 @@ class Totals:
     restores: int = 0
     skipped: int = 0
     held: int = 0
-    refused: int = 0
 
 
 @dataclass
@@ -105,6 +104,11 @@ class Service:
         self.met = 0  # queries that the learners have met, in earlier processes too
         self.stopping = threading.Event()
         self.ledger = Ledger(self.settings.state / LEDGER, self.key)
+
+    @property
+    def answering(self) -> bool:
+        """Whether queries are answered; a service that is paused answers without learning."""
+        return self.state in ("ready", "paused")
 
     # Getting ready
 

@@ -1,6 +1,7 @@
 """Prediction: what a method gives back for a query. Never inputs, never features."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -64,3 +65,14 @@ class Prediction:
     def confidence(self) -> Tensor:
         """The probability of that class."""
         return self.probabilities.amax(dim=1)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What a log may say of it: of the query as a whole, of no sample."""
+        return {
+            "samples": len(self.probabilities),
+            "agreement": self.agreement,
+            "kept": self.adaptation.kept,
+            "confidence": round(float(self.confidence.mean()), 4),
+            "skipped": self.adaptation.skipped,
+        }

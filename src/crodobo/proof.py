@@ -12,11 +12,17 @@ from crodobo.burn.memory import Memory
 from crodobo.burn.outside import scan_from_outside
 from crodobo.burn.scan import Scan
 from crodobo.data.decode import decode
-from crodobo.errors import Residue
+from crodobo.errors import BadSettings, Residue
 from crodobo.methods import Method
 from crodobo.query import Query
 
 SHOWN = 3  # finds that are named
+
+
+def check_proving(every: int | None, burn: str) -> None:
+    """Refuse searches between queries that could not but find something."""
+    if every and burn != "strict":
+        raise BadSettings("a search of the memory proves nothing unless burning is strict; leave --prove-every out")
 
 
 def prove_at_start(method: Method, memory: Memory, size: int, note: Callable[[str], None]) -> Scan | None:

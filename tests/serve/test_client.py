@@ -182,7 +182,7 @@ def test_a_request_that_is_too_much_after_all_is_halved(client: Client, images: 
 @contextlib.contextmanager
 def crowd(served: Any, key: str) -> Iterator[list[socket.socket]]:
     """As many requests as the service takes, none of which ever sends its body."""
-    head = f"POST /v1/predict HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {key}\r\nContent-Length: 9\r\n\r\n"
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\nContent-Length: 9\r\n\r\n"
     sockets = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(QUEUE)]
     try:
         for each in sockets:

@@ -16,11 +16,11 @@ from crodobo.serve.service import Service
 class Slow(SimpleNamespace):
     """A service whose queries take longer than a request may wait."""
 
-    memory = Memory()
+    memory, failure = Memory(), None
 
     def answer(self, *_: Any) -> Any:
         time.sleep(0.3)
-        return SimpleNamespace(seconds=0.3)
+        return SimpleNamespace(seconds=0.3, saved=None)
 
 
 def test_only_a_request_whose_turn_has_not_come_may_be_sent_again() -> None:

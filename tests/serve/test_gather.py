@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from crodobo.burn.arena import Arena
 from crodobo.burn.memory import Memory
+from crodobo.errors import NotHardened
 from crodobo.prediction import Prediction
 from crodobo.serve.errors import Busy
 from crodobo.serve.gather import Control, Gatherer, Rows, together
@@ -30,16 +32,18 @@ class Echo:
         if not held:
             self.let_go.set()
         self.queries: list[tuple[Control, list[int]]] = []
-        self.failure: Exception | None = None
+        self.error: Exception | None = None
+        self.failure: str | None = None
+        self.saved: Future[str | None] | None = None
 
     def answer(self, images: torch.Tensor, adapt: bool, order: Any) -> Answer:
         self.at_work.set()
         self.let_go.wait(30)
-        if self.failure:
-            raise self.failure
+        if self.error:
+            raise self.error
         marks = images[:, 0, 0, 0].clone()
         self.queries.append((Control(adapt, order), marks.int().tolist()))
-        return Answer(Prediction(marks.float()[:, None]), "receipt", len(self.queries), 0.01)
+        return Answer(Prediction(marks.float()[:, None]), "receipt", len(self.queries), 0.01, self.saved)
 
 
 async def until_at_work(echo: Echo) -> None:
@@ -232,17 +236,72 @@ def test_any_number_of_clients_may_come_and_go_before_their_turn() -> None:
 
 def test_a_query_that_fails_is_told_to_its_requests_and_the_next_is_answered() -> None:
     echo = Echo()
-    echo.failure = ValueError("broken")
+    echo.error = ValueError("broken")
 
     async def work(gatherer: Gatherer) -> Rows:
         failed = await asyncio.gather(
             *(gatherer.submit(marked(mark), Control()) for mark in range(3)), return_exceptions=True
         )
         assert [type(each) for each in failed] == [ValueError] * 3
-        echo.failure = None
+        echo.error = None
         return await gatherer.submit(marked(9), Control())
 
     assert marks(gathering(echo, work)) == [9]
+
+
+def test_nobody_is_answered_before_what_was_learned_is_kept_and_the_next_query_does_not_wait_for_that() -> None:
+    echo = Echo()
+    echo.saved = saved = Future()
+
+    async def work(gatherer: Gatherer) -> Rows:
+        first = asyncio.create_task(gatherer.submit(marked(1), Control()))
+        await until_at_work(echo)
+        while not echo.queries:
+            await asyncio.sleep(0.001)
+        echo.saved = None
+        assert marks(await gatherer.submit(marked(2), Control())) == [2]
+        assert not first.done()
+        saved.set_result(None)
+        return await first
+
+    assert marks(gathering(echo, work)) == [1]
+
+
+def test_closing_waits_until_all_is_kept() -> None:
+    echo = Echo()
+    echo.saved = saved = Future()
+
+    async def work(gatherer: Gatherer) -> Rows:
+        asked = asyncio.create_task(gatherer.submit(marked(1), Control()))
+        await until_at_work(echo)
+        closing = asyncio.create_task(gatherer.close())
+        await asyncio.sleep(0.02)
+        assert not closing.done()
+        saved.set_result(None)
+        await closing
+        return await asked
+
+    assert marks(gathering(echo, work)) == [1]
+
+
+def test_images_for_which_no_memory_can_be_locked_have_to_come_again() -> None:
+    class Little(Memory):
+        def take(self, tensor: torch.Tensor) -> torch.Tensor:
+            raise NotHardened("no more")
+
+    echo = Echo()
+    echo.memory = Little()
+    with pytest.raises(Busy, match="no locked memory left"):
+        gathering(echo, lambda gatherer: gatherer.submit(marked(1), Control()))
+    assert echo.queries == []
+
+
+def test_a_service_that_has_failed_learns_nothing_more() -> None:
+    echo = Echo()
+    echo.failure = "the ledger cannot be written to"
+    with pytest.raises(Busy, match="failed"):
+        gathering(echo, lambda gatherer: gatherer.submit(marked(1), Control()))
+    assert echo.queries == []
 
 
 # --- the end ---

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from crodobo.augment import Augment
 from crodobo.burn.scan import Find, Scan
+from crodobo.data import Public
 from crodobo.methods import get_method
 from crodobo.serve.app import App
 from crodobo.serve.keys import Keys, add_key
@@ -100,7 +101,7 @@ class Running:
 
     def become(self, state: Any, failure: str | None = None) -> None:
         self.service.state, self.service.failure = state, failure
-        self.soon(self.app.tell)
+        self.soon(self.app.watching.tell)
 
 
 def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
@@ -119,7 +120,7 @@ def serving(folder: Path, source: Source, keys: bool = True, port: int = 0) -> I
         config = uvicorn.Config(app.api, loop="asyncio", ws="none", log_config=None, timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        with patch("crodobo.serve.service.load_public", lambda *_, **__: (source, Augment())):
+        with patch("crodobo.serve.service.load_public", lambda *_, **__: Public(source, Augment(), "")):
             thread.start()
             while app.service.state != "ready":
                 assert thread.is_alive()
@@ -248,7 +249,7 @@ def test_numbers_move_without_a_reload(running: Running, page: Page) -> None:
     receipts = running.send(3)
     page.sees("queries", "3")
     page.sees("samples", "24")
-    page.sees("burned", f"{running.service.totals.burned_bytes / 1024:.1f} kB")
+    page.sees("burned", f"{running.service.numbers.totals.burned_bytes / 1024:.1f} kB")
     page.sees("queue", "0 of 128")
     assert not page.shows("empty")
     receipts += running.send()
@@ -258,7 +259,7 @@ def test_numbers_move_without_a_reload(running: Running, page: Page) -> None:
     lines = page.run("return [...document.querySelectorAll('#lines .line')].map((line) => line.getAttribute('d'))")
     assert [len(line.split("L")) for line in lines] == [4] * 6  # points
     values = page.run("return [...document.querySelectorAll('#lines output')].map((one) => one.textContent)")
-    point = running.service.points[-1]
+    point = running.service.numbers.points[-1]
     assert values[:2] == [f"{100 * point.confidence:.1f} %", f"{point.entropy:.2f} nats"]
     shares = page.run("return [...document.querySelectorAll('#mix li b')].map((one) => one.textContent)")
     assert shares == [f"{100 * share:.1f} %" for share in point.classes]
@@ -273,7 +274,7 @@ def test_a_query_under_the_pointer_is_told_of(running: Running, page: Page) -> N
     chart = page.driver.find_element("css selector", "#lines svg")
     webdriver.ActionChains(page.driver, duration=0).move_to_element_with_offset(chart, -5, 0).perform()
     page.sees("range", "query 2 (under the pointer)")
-    first = running.service.points[1]
+    first = running.service.numbers.points[1]
     assert page.driver.find_element("css selector", "#lines output").text == f"{100 * first.confidence:.1f} %"
 
 

@@ -223,13 +223,13 @@ def test_who_goes_away_while_his_body_is_coming_leaves_nothing_behind(server: "S
 )
 def test_a_body_of_no_or_another_length_than_it_says_is_refused(server: "Served", head: str, status: int) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
-        connection.sendall(f"POST {INFER} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{head}".encode())
+        connection.sendall(f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{head}".encode())
         assert int(received(connection).split()[1]) == status
 
 
 def test_what_comes_after_a_body_is_no_part_of_it(server: "Served") -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
-        connection.sendall(f"POST {INFER} HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\n{{}}sesame".encode())
+        connection.sendall(f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{{}}sesame".encode())
         time.sleep(0.05)
         connection.shutdown(socket.SHUT_WR)
         content = received(connection)
@@ -270,3 +270,28 @@ def test_requests_generated_from_the_openapi_document_fail_nothing(
 
     generated()
     assert server.metric("crodobo_queries_total") == before + answered
+
+
+def test_pages_of_other_sites_and_other_names_of_this_machine_are_refused_where_there_are_no_keys(
+    server: "Served",
+) -> None:
+    """A browser would send their requests from here."""
+    before = server.metric("crodobo_queries_total")
+    kind, body = "application/octet-stream", server.images().tobytes()
+    for headers in ({"Host": "rebound.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Sec_Fetch_Site": "same-site"}):
+        for path in ("/v1/predict", "/admin/reset"):
+            status, _, content = server.ask("POST", path, body, Content_Type=kind, **headers)
+            assert (status, "another site" in error(content)) == (403, True)
+    for host in ("localhost:80", "127.0.0.1", "[::1]:8000"):
+        assert server.ask("GET", "/metrics", Host=host)[0] == 200
+    assert server.metric("crodobo_queries_total") == before
+
+
+def test_every_status_that_a_request_can_get_is_in_the_openapi_document(server: "Served") -> None:
+    paths = json.loads(server.ask("GET", "/openapi.json")[2])["paths"]
+    for path in (INFER.replace("crodobo", "{name}"), "/v1/predict"):
+        stated = {int(status) for status in paths[path]["post"]["responses"]}
+        assert stated >= {200, 400, 401, 403, 408, 411, 413, 415, 422, 429, 500, 503}
+        assert (404 in stated) == ("{name}" in path)
+    whole = paths["/v1/predict"]["post"]["responses"]
+    assert whole["422"]["content"]["application/json"]["schema"]["required"] == ["error"]  # not FastAPI's own

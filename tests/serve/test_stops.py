@@ -58,24 +58,25 @@ def under_load(server: "Served", until: int) -> tuple[list[dict[str, Any]], thre
 
 
 def test_a_kill_under_load_loses_at_most_what_was_not_answered_and_a_signal_ends_all_in_order(
-    server: "Served", serve: "Serve"
+    serve: "Serve", tmp_path: Path
 ) -> None:
     """One test, because each start takes seconds."""
     # killed
-    answers, enough, clients = under_load(server, until=12)
-    server.end(signal.SIGKILL)
-    enough.set()
-    clients.shutdown()
-    kept = met(server.state)
-    ids = {receipt["id"] for receipt in receipts(server.state)}
-    assert kept >= 10
+    with serve(state := tmp_path / "state") as server:
+        answers, enough, clients = under_load(server, until=12)
+        server.end(signal.SIGKILL)
+        enough.set()
+        clients.shutdown()
+    kept, last = met(state), receipts(state)[-1]["query"]
+    ids = {receipt["id"] for receipt in receipts(state)}
     assert {answer["receipt"] for answer in answers} <= ids  # who was answered has a receipt
-    assert audit_ledger(server.state / LEDGER, unclosed=True).sound
-    assert not audit_ledger(server.state / LEDGER).sound
+    assert 12 <= max(answer["query"] for answer in answers) <= kept <= last  # and what was learned from him is kept
+    assert audit_ledger(state / LEDGER, unclosed=True).sound
+    assert not audit_ledger(state / LEDGER).sound
 
     # and started again
-    with serve(server.state) as again:
-        assert again.predict(again.images())[1]["query"] == kept + 1
+    with serve(state) as again:
+        assert again.predict(again.images())[1]["query"] == last + 1
 
         # ended while some wait for others to share a query, one is still sending, and one only watches
         watching = again.begin("/events", 0, b"")
@@ -95,9 +96,23 @@ def test_a_kill_under_load_loses_at_most_what_was_not_answered_and_a_signal_ends
             again.ask("GET", "/v2/health/live")
         watching.close()
         sending.close()
-    assert met(server.state) == receipts(server.state)[-1]["query"] > kept + 1
-    report = audit_ledger(server.state / LEDGER)
+    numbers = [receipt["query"] for receipt in receipts(state)]
+    assert numbers == list(range(1, len(numbers) + 1))  # none was given twice
+    assert met(state) == kept + len(numbers) - last
+    assert numbers[-1] > last + 1
+    report = audit_ledger(state / LEDGER)
     assert report.sound, report.found
+
+
+def test_a_service_that_can_write_no_receipt_ends(server: "Served") -> None:
+    (server.state / LEDGER).unlink()
+    status, content = server.predict(server.images())
+    assert (status, list(content)) == (500, ["error"])
+    server.process.wait(30)
+    status, _, errors = server.end()
+    assert status == 2
+    assert errors.count("\n") == 1
+    assert "no query is met without one" in errors
 
 
 def test_a_service_that_others_could_reach_needs_keys(crodobo: Crodobo, tmp_path: Path) -> None:

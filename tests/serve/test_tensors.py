@@ -270,3 +270,9 @@ def test_the_sentences_on_json_have_nothing_of_it() -> None:
             load_json(as_body(text.encode()))
         assert SECRET not in caught.value.sentence
         assert caught.value.__suppress_context__ or not caught.value.__context__  # JSON's own error quotes the text
+
+
+def test_json_that_would_keep_all_others_waiting_is_refused() -> None:
+    with pytest.raises(BadRequest, match="larger than 16 MB; send pixels as bytes") as caught:
+        parse(torch.zeros(2**24 + 1, dtype=torch.uint8), None, (1, 2, 2))
+    assert caught.value.status == 413

@@ -61,10 +61,11 @@ class Ledger:
         self.path = path
         self.head: str | None = None  # the last line's hash
         self.queries = 0  # receipts
+        self.last_query = 0  # the number of the last one's query
         self._key = key
         self._descriptor: int | None = None
         self._begun = False
-        self._sequence = self._last_query = self._cut = 0
+        self._sequence = self._cut = 0
         self._settings = ""
         if os.path.lexists(path):
             self._open()
@@ -89,7 +90,7 @@ class Ledger:
         """
         if self._descriptor is None:
             self._open()
-        self._settings, self._last_query, self._begun = digest_of(settings), after, True
+        self._settings, self.last_query, self._begun = digest_of(settings), after, True
         searched = None if scan is None else dict(scan)
         if self.head is None:
             public = self._key.public if self._key else None
@@ -105,7 +106,7 @@ class Ledger:
 
         `scan` is what a search for its traces came to, in numbers alone; `found` is how many there were.
         """
-        number, name = self._last_query + 1, secrets.token_hex(16)
+        number, name = self.last_query + 1, secrets.token_hex(16)
         self._add(
             Receipt,
             id=name,
@@ -114,7 +115,7 @@ class Ledger:
             wiped=wiped,
             scan=None if scan is None else dict(scan),
         )
-        self._last_query = number
+        self.last_query = number
         self.queries += 1
         return name
 
@@ -189,7 +190,7 @@ class Ledger:
             self._mend(found)
         if found.last:
             self.head, self._sequence = found.last.hash, found.last.entry.sequence + 1
-        self.queries = found.queries
+        self.queries, self.last_query = found.queries, found.last_query
 
     def _mend(self, found: Examination) -> None:
         """A torn line is cut off, and a whole one that only lacks its end gets it: no receipt is lost."""

@@ -20,7 +20,7 @@ class Event(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    event: Literal["started", "proved", "query", "checkpoint", "restored", "ended"]
+    event: Literal["started", "proved", "query", "checkpoint", "restored", "paused", "resumed", "reset", "ended"]
     burn: Literal["strict", "standard", "off"] | None = None
     end: Literal["finished", "stopped", "failed"] | None = None
     query: Count | None = None

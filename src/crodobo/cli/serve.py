@@ -70,7 +70,9 @@ def serve(
         int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
     ] = None,
     cache_size: o.CacheSize = None,
-    checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
+    checkpoint_every: Annotated[
+        int, typer.Option(help="Queries between checkpoints; with 1 an answer waits for its own.")
+    ] = 1,
     burn: o.BurnOption = o.Burn.strict,
     prove_every: Annotated[
         int | None,
@@ -104,6 +106,7 @@ def serve(
     from crodobo.cli.progress import make_reporter
     from crodobo.files import sole_user
     from crodobo.methods import get_method
+    from crodobo.proof import check_proving
     from crodobo.run import check_runs_online
     from crodobo.serve.service import WARM, Service
     from crodobo.serve.settings import ServeSettings
@@ -127,8 +130,7 @@ def serve(
         prove_every=prove_every,
         **chosen.run,
     )
-    if prove_every and burn is not o.Burn.strict:
-        raise BadSettings("a search of the memory proves nothing unless burning is strict; leave --prove-every out")
+    check_proving(prove_every, settings.options.burn)
     check_runs_online(get_method(method), settings.options)
     address = Address(host, port, keys, tls_cert, tls_key, tls_client_ca)
     address.check()
@@ -142,9 +144,9 @@ def serve(
             for place in (settings.state, settings.state / WARM):
                 delete_checkpoint(place)
         service = Service(settings, key, events, reporter)
-        reporter.note(f"listening on {address.url}; ready when the model is loaded and the burn proof is made")
         try:
             serve_at(service, address)
         finally:
             service.ledger.close("failed")
-    print(f"stopped in order after {service.totals.queries} queries; the same command goes on")
+    answered = service.numbers.totals.queries
+    print(f"stopped in order after {answered} {'query' if answered == 1 else 'queries'}; the same command goes on")

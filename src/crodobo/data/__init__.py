@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from crodobo.augment import Augment
 from crodobo.config import Classes, DataSettings, Fit
@@ -16,6 +17,7 @@ from crodobo.data.assemble import (
     make_source,
     read_source,
     size_of,
+    stamp_of,
 )
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.classes import common_names
@@ -26,7 +28,7 @@ from crodobo.source import Source
 
 REGISTRY: dict[str, Callable[[], Benchmark]] = {"glyphs": glyphs}
 
-__all__ = ["REGISTRY", "Benchmark", "Watcher", "load_benchmark", "load_public", "load_source", "stream"]
+__all__ = ["REGISTRY", "Benchmark", "Public", "Watcher", "load_benchmark", "load_public", "load_source", "stream"]
 
 
 def load_benchmark(
@@ -73,6 +75,14 @@ def load_benchmark(
     return assemble(name, data or DataSettings(), preset, image_size, cache_size, watcher or Watcher())
 
 
+class Public(NamedTuple):
+    """The public half of a benchmark: the source, how views of images are made, and a stamp of the source."""
+
+    source: Source
+    augment: Augment
+    stamp: str
+
+
 def load_public(
     name: str,
     image_size: int | None = None,
@@ -80,20 +90,20 @@ def load_public(
     *,
     cache_size: float = 50.0,
     watcher: Watcher | None = None,
-) -> tuple[Source, Augment]:
-    """The public half of a benchmark, a preset or one's own data: the source, and how views of images are made.
+) -> Public:
+    """The public half of a benchmark, a preset or one's own data.
 
     The parameters are those of `load_benchmark`; a target is not needed.
     """
     if name in REGISTRY:
         benchmark = load_benchmark(name, image_size, data)
-        return benchmark.source, benchmark.augment
+        return Public(benchmark.source, benchmark.augment, benchmark.stamp)
     data = data or DataSettings()
     preset = get_preset(name) if is_preset(name) else None
     size, listing = size_of(image_size, preset), read_source(data, preset)
     names = common_names(listing.counts, {}, classes_of(data, preset).names)
     source = make_source(listing, names, data, size, cache_size, watcher or Watcher())
-    return source, augment_of(data, preset, size)
+    return Public(source, augment_of(data, preset, size), stamp_of(listing, names))
 
 
 def load_source(

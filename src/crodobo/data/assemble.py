@@ -34,6 +34,12 @@ class Watcher:
     progress: Callable[[int, int], None] = lambda done, total: None
 
 
+def stamp_of(listing: Listing, names: list[str]) -> str:
+    """Changes when a source does: its images, their labels, the order of the classes."""
+    content = repr((listing.pictures.stamp(), list(listing.labels), names))
+    return f"{len(listing.labels)} images, {hashlib.sha256(content.encode(errors='surrogateescape')).hexdigest()[:16]}"
+
+
 def read_source(data: DataSettings, preset: Preset | None) -> Listing:
     """The labelled public images, under common class names."""
     return _read("source", data, preset)

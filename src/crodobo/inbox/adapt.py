@@ -6,7 +6,6 @@ when the process starts again.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import statistics
@@ -28,7 +27,7 @@ from crodobo.burn.memory import Memory
 from crodobo.burn.signing import load_signing_key
 from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
 from crodobo.config import AdaptSettings
-from crodobo.data.assemble import Watcher, augment_of, classes_of, make_source, read_source, size_of
+from crodobo.data.assemble import Watcher, augment_of, classes_of, make_source, read_source, size_of, stamp_of
 from crodobo.data.classes import common_names
 from crodobo.data.listing import Listing
 from crodobo.data.pictures import Files
@@ -46,7 +45,7 @@ from crodobo.methods import Method, get_method
 from crodobo.model import save_model
 from crodobo.outcome import BURNED, peak_memory
 from crodobo.prefetch import ahead
-from crodobo.proof import places, prove_at_start, try_out
+from crodobo.proof import check_proving, places, prove_at_start, try_out
 from crodobo.run import Reporter, check_runs_online
 from crodobo.source import Source
 
@@ -69,8 +68,7 @@ def adapt(
     check_runs_online(kind, settings.options)
     check_places(settings, log_file)
     key = load_signing_key(sign_key) if sign_key else None
-    if settings.prove_every and settings.options.burn != "strict":
-        raise BadSettings("a search of the memory proves nothing unless burning is strict; leave --prove-every out")
+    check_proving(settings.prove_every, settings.options.burn)
     memory = memory_for(settings.options.burn)
     inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
     with (
@@ -197,12 +195,6 @@ def reading(reporter: Reporter, stop: StopSignal) -> Callable[[int, int], None]:
     return progress
 
 
-def stamp_of(listing: Listing, names: list[str]) -> str:
-    """Changes when the source does: its images, their labels, the order of the classes."""
-    content = repr((listing.pictures.stamp(), list(listing.labels), names))
-    return f"{len(listing.labels)} images, {hashlib.sha256(content.encode(errors='surrogateescape')).hexdigest()[:16]}"
-
-
 def make_ready(
     settings: AdaptSettings,
     source: Source,
@@ -313,15 +305,7 @@ def work_off(work: Work, stream: Stream, tally: Tally, reporter: Watching, stop:
                 raise Residue(f"of a test query that was burned, {places(scan)} are still in memory; no more is read")
             tally.add(prediction, labels, seconds)
             work.log.write(
-                "query",
-                query=int(number),
-                samples=len(arrivals),
-                seconds=round(seconds, 4),
-                agreement=prediction.agreement,
-                kept=prediction.adaptation.kept,
-                confidence=round(float(prediction.confidence.mean()), 4),
-                skipped=prediction.adaptation.skipped,
-                wiped=query.wiped,
+                "query", query=int(number), seconds=round(seconds, 4), wiped=query.wiped, **prediction.numbers
             )
             if prediction.adaptation.restored:
                 tally.restored.append(f"query {number}: {prediction.adaptation.restored}")

@@ -12,6 +12,89 @@ ABOUT = (
     "query's receipt."
 )
 BINARY = {"schema": {"type": "string", "format": "binary"}}
+REFUSED = {
+    400: "The request is wrong, or an image cannot be decoded.",
+    401: "There is no key, or none that is known.",
+    403: "The key is not an administrator's, or another site has asked.",
+    404: "There is no such model.",
+    408: "The body did not come in time.",
+    411: "The request does not say how long its body is.",
+    413: "The body is too large, or has too many images.",
+    415: "A body of this type cannot be read.",
+    422: "A parameter is not as it should be.",
+    429: "Too many requests in a short time; Retry-After says when to come again.",
+    500: "The service has failed at this request; it may have been learned.",
+    503: "Loading, too busy or shutting down; Retry-After says when to come again. Nothing was learned.",
+}
+ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+STATE = {
+    "type": "object",
+    "required": ["ready", "state"],
+    "properties": {"ready": {"type": "boolean"}, "state": {"type": "string"}},
+}
+FACTS = {
+    "receipt": {"type": "string", "description": "The id of the query's line in the ledger."},
+    "query": {"type": "integer"},
+    "samples": {"type": "integer"},
+    "agreement": {"type": "number"},
+    "kept": {"type": "number"},
+}
+
+
+def _json(text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These ways in which a request can end without an answer, for the OpenAPI document."""
+    return {status: _json(REFUSED[status], ERROR) for status in statuses}
+
+
+READY: dict[int | str, dict[str, Any]] = {
+    200: _json("It answers queries.", STATE),
+    503: _json("It does not, or not yet.", STATE),
+}
+PREDICTED: dict[int | str, dict[str, Any]] = {
+    200: _json(
+        "A prediction for each image, and the query's receipt.",
+        {
+            "type": "object",
+            "required": ["predictions", "receipt", "query", "samples"],
+            "properties": {
+                "predictions": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["label", "confidence"],
+                        "properties": {
+                            "label": {"type": "string"},
+                            "confidence": {"type": "number"},
+                            "probabilities": {"type": "object", "additionalProperties": {"type": "number"}},
+                        },
+                    },
+                },
+                **FACTS,
+            },
+        },
+    )
+}
+INFERRED: dict[int | str, dict[str, Any]] = {
+    200: _json(
+        "The outputs, and the query's receipt among the parameters.",
+        {
+            "type": "object",
+            "required": ["model_name", "model_version", "parameters", "outputs"],
+            "properties": {
+                "model_name": {"type": "string"},
+                "model_version": {"type": "string"},
+                "id": {"type": "string"},
+                "parameters": {"type": "object", "required": ["receipt", "query", "samples"], "properties": FACTS},
+                "outputs": {"type": "array", "items": {"type": "object"}},
+            },
+        },
+    )
+}
+INFERRED[200]["content"]["application/octet-stream"] = BINARY
 PREDICT: dict[str, Any] = {
     "requestBody": {"required": True, "content": dict.fromkeys((*IMAGES, NPY, RAW, FORM), BINARY)}
 }

@@ -15,7 +15,7 @@ from torch import Tensor
 from crodobo.burn.memory import Memory
 from crodobo.config import Order
 from crodobo.pixels import to_unit
-from crodobo.serve.errors import Busy
+from crodobo.serve.errors import Busy, room_in_memory
 from crodobo.serve.service import Answer, Service
 
 Result = TypeVar("Result")
@@ -45,7 +45,8 @@ class Rows:
     answer: Answer
     start: int
     stop: int
-    waited: float
+    waited: float  # seconds until its query began
+    saved: float = 0.0  # seconds until what was learned was on disk
 
     @property
     def probabilities(self) -> Tensor:
@@ -79,6 +80,7 @@ class Gatherer:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="adaptation")
         self._closing = False
         self._task: asyncio.Task[None] | None = None
+        self._deliveries: set[asyncio.Task[None]] = set()
 
     # For clients
 
@@ -127,6 +129,8 @@ class Gatherer:
         self._changed.set()
         if self._task:
             await self._task
+        if self._deliveries:
+            await asyncio.wait(self._deliveries)
         self._worker.shutdown()
 
     async def in_turn(self, work: Callable[[], Result]) -> Result:
@@ -181,7 +185,10 @@ class Gatherer:
         control = batch[0].control
         started = time.monotonic()
         try:
-            images = together([piece.images for piece in batch], self.service.memory)
+            if self.service.failure:
+                raise Busy("the service has failed and is about to end", retry_after=10)
+            with room_in_memory():
+                images = self.service.memory.take(together([piece.images for piece in batch], self.service.memory))
             answer = await asyncio.get_running_loop().run_in_executor(
                 self._worker, self.service.answer, images, control.adapt, control.order
             )
@@ -194,11 +201,21 @@ class Gatherer:
                 raise
             return
         self.seconds += 0.2 * (answer.seconds - self.seconds)
+        delivery = asyncio.create_task(self._deliver(batch, answer, started))  # while the next query is at work
+        self._deliveries.add(delivery)
+        delivery.add_done_callback(self._deliveries.discard)
+
+    async def _deliver(self, batch: list[Piece], answer: Answer, started: float) -> None:
+        """Give all their rows when what was learned from them is on disk."""
+        learned = time.monotonic()
+        if answer.saved:
+            await asyncio.wrap_future(answer.saved)
+        saved = time.monotonic() - learned
         start = 0
         for piece in batch:
             stop = start + len(piece.images)
             if not piece.answered.done():
-                piece.answered.set_result(Rows(answer, start, stop, started - piece.arrived))
+                piece.answered.set_result(Rows(answer, start, stop, started - piece.arrived, saved))
             start = stop
 
 

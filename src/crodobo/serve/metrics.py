@@ -36,7 +36,7 @@ class Metrics(Collector):
         self.requests = Counter("crodobo_requests", "Requests by status.", ["status"], registry=self.registry)
         self.latency = Histogram(
             "crodobo_seconds",
-            "Seconds of a request: reading its body, waiting for its query, adapting, in all.",
+            "Seconds of a request: reading its body, waiting for its query, adapting, saving what was learned, in all.",
             ["phase"],
             buckets=SECONDS,
             registry=self.registry,
@@ -46,13 +46,13 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         service = self._service
         for name, text in TOTALS.items():
-            yield CounterMetricFamily(f"crodobo_{name}", text, value=getattr(service.totals, name))
+            yield CounterMetricFamily(f"crodobo_{name}", text, value=getattr(service.numbers.totals, name))
         yield GaugeMetricFamily("crodobo_queue_requests", "Requests in the house.", value=self._gatherer.inside)
         yield GaugeMetricFamily("crodobo_ready", "Whether queries are answered.", value=service.answering)
         yield GaugeMetricFamily("crodobo_adapting", "Whether they are learned.", value=service.adapting)
-        if not service.points:
+        if not service.numbers.points:
             return
-        last = service.points[-1]
+        last = service.numbers.points[-1]
         for name, text in LATEST.items():
             if (value := getattr(last, name)) is not None:
                 yield GaugeMetricFamily(f"crodobo_{name}", text, value=value)

@@ -1,6 +1,7 @@
 """The process that serves: uvicorn on asyncio, TLS, signals, an orderly end."""
 
 import contextlib
+import dataclasses
 import signal
 import socket
 import ssl
@@ -16,8 +17,9 @@ from crodobo.interrupt import SIGNALS
 from crodobo.serve.app import App
 from crodobo.serve.keys import Keys, is_loopback
 from crodobo.serve.service import Service
+from crodobo.serve.wire import Protocol
 
-GRACE = 60  # seconds that accepted requests have to be answered after a signal
+GRACE = 60  # seconds beyond the deadline that accepted requests have to be answered after a signal
 
 
 @dataclass(frozen=True)
@@ -81,17 +83,19 @@ def serve(service: Service, address: Address) -> None:
     address.check()
     app = App(service, Keys(address.keys) if address.keys else None)
     listener = listen(address)
+    address = dataclasses.replace(address, port=listener.getsockname()[1])
+    service.reporter.note(f"listening on {address.url}; ready when the model is loaded and the burn proof is made")
     config = uvicorn.Config(
         app.api,
         host=address.host,
         port=address.port,
         loop="asyncio",  # uvloop keeps a copy of what it has received
-        http="httptools",  # h11 keeps the last body in its buffer while a connection is open
+        http=Protocol,  # with httptools: h11 keeps the last body in its buffer while a connection is open
         ws="none",
         access_log=False,  # a line of it has a path, which a client may write anything into
         log_level="warning",
         server_header=False,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=round(service.settings.deadline) + GRACE,
         ssl_certfile=address.certificate,
         ssl_keyfile=address.private_key,
         ssl_ca_certs=str(address.client_authority) if address.client_authority else None,

@@ -1,14 +1,13 @@
 """The service without its wires: learners, ledger and checkpoint, one query at a time."""
 
+import contextlib
 import threading
 import time
-from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 
 from crodobo.burn.ledger import NAME as LEDGER
@@ -20,7 +19,7 @@ from crodobo.burn.scan import Scan
 from crodobo.burn.signing import SigningKey
 from crodobo.checkpoint import load_checkpoint, save_checkpoint
 from crodobo.config import Order
-from crodobo.data import Watcher, load_public
+from crodobo.data import Public, Watcher, load_public
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted, Residue
 from crodobo.learner import make_learners, warm_up
@@ -29,61 +28,42 @@ from crodobo.prediction import Prediction
 from crodobo.proof import places, prove_at_start, try_out
 from crodobo.query import Query
 from crodobo.run import Reporter
+from crodobo.serve.drift import Drift
+from crodobo.serve.numbers import Numbers, Point, now
+from crodobo.serve.saving import Saver
 from crodobo.serve.settings import ServeSettings
 
 State = Literal["loading", "warming up", "proving", "ready", "paused", "draining", "failed"]
 WARM = "warm"  # the folder of learners that have learned the source and nothing else
-KEPT = 240  # queries that the page shows
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a query: its prediction, its receipt, and how long it took."""
+    """What became of a query: its prediction, its receipt, and how long it took.
+
+    `saved` is done when what was learned is on disk; None where nothing was learned, or that is left for later.
+    """
 
     prediction: Prediction
     receipt: str
     query: int
     seconds: float
+    saved: "Future[str | None] | None" = None
 
 
-@dataclass(frozen=True)
-class Point:
-    """A query in numbers, as the page shows it; nothing of any sample."""
+class Learned(NamedTuple):
+    """What the learners know after so many queries."""
 
-    query: int
-    time: str
-    samples: int
-    seconds: float
-    confidence: float
-    entropy: float
-    agreement: float | None
-    kept: float | None
-    drift: float
-    classes: tuple[float, ...]
-    adapted: bool
-    held: bool
-    restored: bool
-    skipped: int
-
-
-@dataclass
-class Totals:
-    """What has been done since the start."""
-
-    queries: int = 0
-    samples: int = 0
-    burned_bytes: int = 0
-    restores: int = 0
-    skipped: int = 0
-    held: int = 0
+    tensors: dict[str, Tensor]
+    met: int
 
 
 @dataclass
 class Service:
     """A model that adapts to queries, one after the other.
 
-    All that touches the learners happens in one thread, the caller's: `answer`, `reset`, `checkpoint`. What others look
-    at (`state`, `points`, `totals`) is replaced as a whole.
+    All that touches the learners happens in one thread, the caller's: `load`, `answer`, `reset`, `checkpoint`. Others
+    look at `state` and `numbers`.
     """
 
     settings: ServeSettings
@@ -96,14 +76,14 @@ class Service:
         self.failure: str | None = None
         self.adapting = True
         self.memory: Memory = memory_for(self.settings.options.burn)
-        self.totals = Totals()
-        self.points: deque[Point] = deque(maxlen=KEPT)
-        self.receipts: deque[dict[str, Any]] = deque(maxlen=20)
+        self.numbers = Numbers()
         self.proof: Scan | None = None
         self.proved_at: str | None = None
-        self.met = 0  # queries that the learners have met, in earlier processes too
+        self.met = 0  # queries that the learners have learned from, in earlier processes too
+        self.loaded = False
         self.stopping = threading.Event()
         self.ledger = Ledger(self.settings.state / LEDGER, self.key)
+        self._saver = Saver(self._save)
 
     @property
     def answering(self) -> bool:
@@ -116,28 +96,19 @@ class Service:
         """Learners from the checkpoint, or new ones that learn the source; then the proof that nothing is left."""
         settings, options = self.settings, self.settings.options
         watcher = Watcher(note=self.reporter.note, progress=self._reading)
-        self.source, augment = load_public(
+        public = load_public(
             settings.benchmark, settings.image_size, settings.data, cache_size=settings.cache_size, watcher=watcher
         )
-        stored = self._stored(settings.state)
-        warm = self._stored(settings.state / WARM)
-        learners = make_learners(self.source, options.learners, options.seed, options)
+        self.source, self._identity = public.source, settings.identity | {"stamp": public.stamp}
+        stored, warm = self._stored(settings.state), self._stored(settings.state / WARM)
+        self.method = self._make_method(public, warm.tensors if warm else None)
         if not warm:
-            self.state = "warming up"
-            engine = make_engine(options.learners, parallel=options.parallel, threads=options.threads)
-            self.reporter.warming_up(options.warmup * options.learners)
-            warm_up(learners, engine, self.source, augment, self._after_step)
-        kind = get_method(settings.method)
-        self.method: Method = kind(self.source, augment=augment, **dict(options) | {"learners": learners})
-        if warm:
-            self._take(warm[0])
-        else:
-            (settings.state / WARM).mkdir(parents=True, exist_ok=True)
-            save_checkpoint(settings.state / WARM, self.method.state(), settings.identity, {"queries": 0})
-        self._origin = [value.clone() for learner in self.method.learners for value in learner.statistics]
+            self._write(settings.state / WARM, Learned(self.method.state(), 0))
+        self._drift = Drift(self.method.learners)
+        self.loaded = True
         if stored:
-            self._take(stored[0])
-            self.met = int(stored[1]["queries"])
+            self._take(stored.tensors)
+            self.met = stored.met
             self.reporter.note(f"going on with learners that have met {self.met} queries")
         else:
             self.checkpoint()
@@ -145,10 +116,27 @@ class Service:
         self.proof = prove_at_start(self.method, self.memory, settings.query_size, self.reporter.note)
         self.proved_at = now() if self.proof else None
         scan = self.proof.as_numbers() if self.proof else None
-        self.ledger.begin(settings.model_dump(mode="json"), after=self.met, scan=scan)
-        self.log.write("started", burn=options.burn, query=self.met)
+        # Numbers go on where the receipts are, not where the checkpoint is: a kill gives none of them to two queries.
+        number = max(self.ledger.last_query, self.met)
+        self.ledger.begin(settings.model_dump(mode="json"), after=number, scan=scan)
+        self.log.write("started", burn=options.burn, query=number)
         if self.state == "proving":
             self.state = "ready"
+
+    def _make_method(self, public: Public, warm: dict[str, Tensor] | None) -> Method:
+        """The method with learners that have learned the source, now or before."""
+        options, (source, augment, _) = self.settings.options, public
+        learners = make_learners(source, options.learners, options.seed, options)
+        if not warm:
+            self.state = "warming up"
+            engine = make_engine(options.learners, parallel=options.parallel, threads=options.threads)
+            self.reporter.warming_up(options.warmup * options.learners)
+            warm_up(learners, engine, source, augment, self._after_step)
+        kind = get_method(self.settings.method)
+        self.method = kind(source, augment=augment, **dict(options) | {"learners": learners})
+        if warm:
+            self._take(warm)
+        return self.method
 
     def _reading(self, done: int, total: int) -> None:
         if self.stopping.is_set():
@@ -160,12 +148,13 @@ class Service:
             raise Interrupted("stopped during the warm-up")
         self.reporter.warmed_up_step()
 
-    def _stored(self, folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def _stored(self, folder: Path) -> Learned | None:
         try:
-            return load_checkpoint(folder, self.settings.identity)
+            found = load_checkpoint(folder, self._identity)
         except BadCheckpoint as error:
             sentence = str(error).split("; ")[0]
             raise BadCheckpoint(f"{sentence}; give the same settings, --fresh, or another --state") from error
+        return Learned(found[0], int(found[1]["queries"])) if found else None
 
     def _take(self, tensors: dict[str, Tensor]) -> None:
         try:
@@ -184,109 +173,92 @@ class Service:
         query = Query(images, self.memory)
         with query:
             prediction = self.method.step(query, order) if adapt else self.method.predict(query)
-        samples = len(prediction.probabilities)
-        self.met += 1
-        scan = self._prove_again() if self._due(self.settings.prove_every) else None
-        receipt = self.ledger.burned(samples=samples, wiped=query.wiped, scan=scan.as_numbers() if scan else None)
+        self.met += adapt
+        number = self.ledger.last_query + 1
+        scan = self._prove_again() if self._is_due(self.settings.prove_every, number) else None
+        receipt = self._receipt(len(prediction.probabilities), query.wiped, scan)
         seconds = time.perf_counter() - started
-        self._note(prediction, query, samples, seconds, receipt, adapt)
+        self._note(prediction, number, receipt, query.wiped, seconds, adapt)
         if scan and scan.finds:
-            self.state = "failed"
-            self.failure = f"of a test query that was burned, {places(scan)} are still in memory"
+            self._fail(f"of a test query that was burned, {places(scan)} are still in memory")
             raise Residue(self.failure)
-        if self._due(self.settings.checkpoint_every):
-            self.checkpoint()
-        return Answer(prediction, receipt, self.met, seconds)
+        due = adapt and self._is_due(self.settings.checkpoint_every, self.met)
+        return Answer(prediction, receipt, number, seconds, self._saver.save(self._learned()) if due else None)
 
-    def _due(self, every: int | None) -> bool:
-        return bool(every) and self.met % (every or 1) == 0
+    def _is_due(self, every: int | None, number: int) -> bool:
+        return every is not None and number % every == 0
 
     def _prove_again(self) -> Scan:
         self.proof, self.proved_at = try_out(self.method, self.memory, self.settings.query_size), now()
         return self.proof
 
+    def _receipt(self, samples: int, wiped: int, scan: Scan | None) -> str:
+        """Of a query that was burned; a service that can write none answers no more."""
+        try:
+            return self.ledger.burned(samples=samples, wiped=wiped, scan=scan.as_numbers() if scan else None)
+        except CrodoboError as error:
+            self._fail(str(error))
+            raise
+
+    def _fail(self, sentence: str) -> None:
+        self.state, self.failure = "failed", sentence
+
     def _note(
-        self, prediction: Prediction, query: Query, samples: int, seconds: float, receipt: str, adapted: bool
+        self, prediction: Prediction, number: int, receipt: str, wiped: int, seconds: float, adapted: bool
     ) -> None:
         """Keep numbers of a query for whoever watches."""
-        probabilities, adaptation = prediction.probabilities, prediction.adaptation
-        entropy = -(probabilities * probabilities.clamp_min(1e-12).log()).sum(dim=1).mean()
-        mix = torch.bincount(prediction.labels, minlength=probabilities.shape[1]) / samples
-        point = Point(
-            query=self.met,
-            time=now(),
-            samples=samples,
-            seconds=round(seconds, 4),
-            confidence=round(float(prediction.confidence.mean()), 4),
-            entropy=round(float(entropy), 4),
-            agreement=prediction.agreement,
-            kept=adaptation.kept,
-            drift=round(self.drift(), 4),
-            classes=tuple(round(value, 4) for value in mix.tolist()),
-            adapted=adapted,
-            held=adaptation.held,
-            restored=adaptation.restored is not None,
-            skipped=adaptation.skipped,
-        )
-        self.points.append(point)
-        self.receipts.append({"id": receipt, "query": self.met, "time": point.time, "samples": samples})
-        totals = self.totals
-        totals.queries, totals.samples = totals.queries + 1, totals.samples + samples
-        totals.burned_bytes += query.wiped
-        totals.restores += point.restored
-        totals.held += point.held
-        totals.skipped += point.skipped
-        if adaptation.restored:
-            self.reporter.note(f"query {self.met}: {adaptation.restored}")
-            self.log.write("restored", query=self.met)
-        self.log.write(
-            "query",
-            query=self.met,
-            samples=samples,
-            seconds=point.seconds,
-            agreement=point.agreement,
-            kept=point.kept,
-            confidence=point.confidence,
-            skipped=point.skipped,
-            wiped=query.wiped,
-        )
-
-    def drift(self) -> float:
-        """How far the learners' statistics are from those they had when the service started, in standard deviations."""
-        living = [value for learner in self.method.learners for value in learner.statistics]
-        means = [
-            (now - before).abs() / (spread + 1e-5).sqrt()
-            for (now, before, spread) in zip(living[::3], self._origin[::3], self._origin[1::3], strict=True)
-        ]
-        return float(torch.cat(means).mean()) if means else 0.0
+        drift = self._drift.of(self.method.learners)
+        point = Point.of(prediction, query=number, seconds=seconds, drift=drift, adapted=adapted)
+        self.numbers.add(point, receipt, wiped)
+        if prediction.adaptation.restored:
+            self.reporter.note(f"query {number}: {prediction.adaptation.restored}")
+            self.log.write("restored", query=number)
+        self.log.write("query", query=number, seconds=point.seconds, wiped=wiped, **prediction.numbers)
 
     # Operating
 
+    def pause(self, paused: bool = True) -> None:
+        """Answer without learning from here on, or learn again."""
+        self.adapting, self.state = not paused, "paused" if paused else "ready"
+        self.log.write("paused" if paused else "resumed", query=self.ledger.last_query)
+
     def checkpoint(self) -> str | None:
         """Put all that is needed to go on on disk; what went wrong, if anything did."""
-        try:
-            save_checkpoint(self.settings.state, self.method.state(), self.settings.identity, {"queries": self.met})
-        except OSError as error:
-            self.reporter.note(f"no checkpoint could be written ({error.strerror}); the service goes on without")
-            return error.strerror
-        self.log.write("checkpoint", query=self.met)
-        return None
+        return self._saver.save(self._learned()).result()
 
     def reset(self) -> None:
         """Let the learners be as they were when they had learned the source and nothing else."""
         warm = self._stored(self.settings.state / WARM)
         if not warm:
             raise CrodoboError(f"{self.settings.state / WARM} is gone; start the service anew with --fresh")
-        self._take(warm[0])
+        self._take(warm.tensors)
+        self.met = 0
         self.checkpoint()
+        self.log.write("reset", query=self.ledger.last_query)
 
     def close(self, end: Literal["finished", "stopped", "failed"] = "stopped") -> None:
         """Write the checkpoint and the ledger's closing line."""
-        if hasattr(self, "_origin"):
+        if self.loaded:
             self.checkpoint()
-            self.log.write("ended", end=end, query=self.met)
-        self.ledger.close(end)
+            self.log.write("ended", end=end, query=self.ledger.last_query)
+        self._saver.close()
+        with contextlib.suppress(CrodoboError) if end == "failed" else contextlib.nullcontext():  # that was said before
+            self.ledger.close(end)
 
+    def _learned(self) -> Learned:
+        """What the learners know at this moment."""
+        return Learned({name: value.clone() for name, value in self.method.state().items()}, self.met)
 
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    def _save(self, learned: Learned) -> str | None:
+        """In the saver's thread."""
+        try:
+            self._write(self.settings.state, learned)
+        except OSError as error:
+            self.reporter.note(f"no checkpoint could be written ({error.strerror}); the service goes on without")
+            return error.strerror or "it is not known why"
+        self.log.write("checkpoint", query=learned.met)
+        return None
+
+    def _write(self, folder: Path, learned: Learned) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(folder, learned.tensors, self._identity, {"queries": learned.met})

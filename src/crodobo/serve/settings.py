@@ -28,7 +28,7 @@ class ServeSettings(Settings):
     max_body: Positive = 64 * 2**20  # bytes
     max_pixels: Positive = 40_000_000  # of an image before it is brought to the model's size
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # requests a second of one client
-    checkpoint_every: Positive = 10
+    checkpoint_every: Positive = 1
     prove_every: Positive | None = None
 
     @property

@@ -19,6 +19,7 @@ from crodobo.serve.errors import BadRequest
 INPUT = "images"
 TYPES: dict[str, torch.dtype] = {"UINT8": torch.uint8, "FP32": torch.float32, "FP64": torch.float64}
 OUTPUTS = ("labels", "confidence", "probabilities")
+MOST_JSON = 16 * 2**20  # bytes; nothing else is done while JSON is read, and all numbers of it become objects
 
 
 @dataclass
@@ -47,6 +48,9 @@ def parse(body: Tensor, header_length: int | None, shape: tuple[int, ...]) -> In
     if header_length is not None and not 0 < header_length <= len(body):
         raise BadRequest("Inference-Header-Content-Length is not within the body")
     end = len(body) if header_length is None else header_length
+    if end > MOST_JSON:
+        most = MOST_JSON // 2**20
+        raise BadRequest(f"the JSON is larger than {most} MB; send pixels as bytes after it, or fewer at a time", 413)
     request = load_json(body[:end])
     tensor = _one_input(request)
     sizes = _shape_of(tensor, shape)

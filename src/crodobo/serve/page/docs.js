@@ -56,6 +56,11 @@ function body({ content }) {
   return found;
 }
 
+function answers(responses) {
+  const rows = Object.entries(responses).map(([status, { description }]) => [element("code", {}, status), description]);
+  return [element("h4", {}, "Answers"), table(["Status", "When"], rows)];
+}
+
 function example(method, path, { requestBody }) {
   const type = requestBody && Object.keys(requestBody.content).find((one) => FILES[one]);
   const open = /^\/v2($|\/health)|\/ready$/.test(path);
@@ -82,6 +87,7 @@ function operation(path, method, described) {
     ),
     ...(known.length ? parameters(known) : []),
     ...(described.requestBody ? body(described.requestBody) : []),
+    ...answers(described.responses),
     element("h4", {}, "Example"),
     example(method, path, described),
   );

@@ -143,9 +143,9 @@ function status(now) {
   at("key-change").hidden = !key.get();
 }
 
-function tiles({ totals, met, queue }) {
+function tiles({ totals, last_query: last, queue }) {
   put("queries", format.count(totals.queries));
-  put("met", met > totals.queries ? `since the start; ${format.count(met)} in all` : "since the start");
+  put("met", last > totals.queries ? `since the start; ${format.count(last)} in all` : "since the start");
   put("samples", format.count(totals.samples));
   put("mean", totals.queries ? `${format.decimals(totals.samples / totals.queries)} a query` : "none a query yet");
   unit("burned", ...format.bytes(totals.burned_bytes));

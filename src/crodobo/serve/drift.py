@@ -1,0 +1,22 @@
+"""Drift: how far the learners have come from what the source had made of them."""
+
+import torch
+
+from crodobo.learner import Learner
+
+
+class Drift:
+    """Measures learners by the means of their BatchNorm layers, in standard deviations of when this was made.
+
+    Every network has such a layer before its classifier, whatever its backbone.
+    """
+
+    def __init__(self, learners: list[Learner]) -> None:
+        self._before = [value.clone() for learner in learners for value in learner.statistics]
+
+    def of(self, learners: list[Learner]) -> float:
+        """How far they are now."""
+        living = [value for learner in learners for value in learner.statistics]
+        triples = zip(living[::3], self._before[::3], self._before[1::3], strict=True)
+        means = [(now - before).abs() / (spread + 1e-5).sqrt() for now, before, spread in triples]
+        return float(torch.cat(means).mean())

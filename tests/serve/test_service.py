@@ -1,0 +1,115 @@
+"""The service without wires: what it counts, what it keeps, and what it refuses to go on with."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from crodobo.burn.ledger import NAME as LEDGER
+from crodobo.burn.log import Log
+from crodobo.config import DataSettings
+from crodobo.errors import BadCheckpoint, CrodoboError
+from crodobo.methods import get_method
+from crodobo.serve.service import Service
+from crodobo.serve.settings import ServeSettings
+
+IMAGES = torch.randint(256, (8, 1, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
+Make = Callable[..., Service]
+
+
+@pytest.fixture
+def make(public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """A service that is loaded; with the same state each time."""
+    monkeypatch.setenv("CRODOBO_CACHE", str(tmp_path / "cache"))
+    options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=4, burn="standard", parallel=False)
+
+    def make(source: Path = public, **settings: int) -> Service:
+        data = DataSettings.of(source=source, grey=True)
+        chosen = ServeSettings.of(
+            options=options,
+            state=tmp_path / "state",
+            benchmark="own",
+            data=data,
+            image_size=16,
+            query_size=8,
+            **settings,
+        )
+        service = Service(chosen, log=Log(tmp_path / "log.jsonl"))
+        service.load()
+        return service
+
+    return make
+
+
+def numbers(service: Service) -> list[int]:
+    """Of all queries that have a receipt."""
+    lines = [json.loads(line) for line in (service.settings.state / LEDGER).read_text().splitlines()]
+    return [line["query"] for line in lines if line["kind"] == "query"]
+
+
+def weights(service: Service) -> torch.Tensor:
+    return torch.cat([value.flatten() for value in service.method.learners[0].network.parameters()]).detach().clone()
+
+
+def test_the_next_process_goes_on_where_this_one_was_and_gives_no_number_twice(make: Make) -> None:
+    with closing(make()) as first:
+        answer = first.answer(IMAGES.clone())
+        assert answer.saved
+        assert (answer.query, answer.saved.result(30)) == (1, None)
+        assert first.answer(IMAGES.clone(), adapt=False).saved is None  # nothing was learned
+        assert (first.met, first.ledger.last_query) == (1, 2)
+        learned = weights(first)
+    with closing(make()) as second:
+        assert torch.equal(weights(second), learned)
+        assert second.met == 1
+        assert second.answer(IMAGES.clone()).query == 3
+        assert numbers(second) == [1, 2, 3]
+
+
+def test_a_reset_forgets_all_queries_and_is_remembered(make: Make) -> None:
+    with closing(make()) as first:
+        new = weights(first)
+        first.answer(IMAGES.clone())
+        assert not torch.equal(weights(first), new)
+        first.reset()
+        assert torch.equal(weights(first), new)
+    with closing(make()) as second:
+        assert torch.equal(weights(second), new)
+        assert (second.met, second.ledger.last_query) == (0, 1)
+    events = [
+        json.loads(line)["event"] for line in (first.settings.state.parent / "log.jsonl").read_text().splitlines()
+    ]
+    assert "reset" in events
+
+
+def test_an_answer_waits_for_its_checkpoint_only_as_often_as_was_asked(make: Make) -> None:
+    with closing(make(checkpoint_every=2)) as service:
+        assert [service.answer(IMAGES.clone()).saved is not None for _ in range(4)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("change", ["a class has another name", "there is one more image"])
+def test_learners_of_another_source_are_not_gone_on_with(make: Make, public: Path, tmp_path: Path, change: str) -> None:
+    """Their numbers would stand for other classes."""
+    source = shutil.copytree(public, tmp_path / "source")
+    make(source).close()
+    if change == "there is one more image":
+        Image.new("RGB", (16, 16)).save(source / "cat" / "new.png")
+    else:
+        (source / "cat").rename(source / "emu")
+    with pytest.raises(BadCheckpoint, match="--fresh"):
+        make(source)
+
+
+def test_where_no_receipt_can_be_written_nothing_more_is_answered(make: Make) -> None:
+    service = make()
+    (service.settings.state / LEDGER).unlink()
+    with pytest.raises(CrodoboError, match="no query is met without one"):
+        service.answer(IMAGES.clone())
+    assert not service.answering
+    assert service.failure
+    service.close("failed")

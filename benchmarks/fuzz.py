@@ -206,7 +206,8 @@ def torn(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None:
     """Send what is no HTTP, and bodies that end too soon."""
     for _ in range(requests):
         headers, body = fuzzer.request()
-        head = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body) + 10}\r\n{LENGTH}: {headers[LENGTH]}"
+        head = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        head += f"Content-Length: {len(body) + 10}\r\n{LENGTH}: {headers[LENGTH]}"
         sent = bytearray(head.encode("latin-1") + b"\r\n\r\n" + body)
         for _ in range(fuzzer.random.randint(0, 3)):
             sent[fuzzer.random.randrange(150)] = fuzzer.random.randrange(256)

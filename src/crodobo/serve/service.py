@@ -224,7 +224,10 @@ class Service:
 
     def checkpoint(self) -> str | None:
         """Put all that is needed to go on on disk; what went wrong, if anything did."""
-        return self._saver.save(self._learned()).result()
+        failed = self._saver.save(self._learned()).result()
+        if not failed:
+            self.log.write("checkpoint", query=self.ledger.last_query)
+        return failed
 
     def reset(self) -> None:
         """Let the learners be as they were when they had learned the source and nothing else."""
@@ -256,7 +259,6 @@ class Service:
         except OSError as error:
             self.reporter.note(f"no checkpoint could be written ({error.strerror}); the service goes on without")
             return error.strerror or "it is not known why"
-        self.log.write("checkpoint", query=learned.met)
         return None
 
     def _write(self, folder: Path, learned: Learned) -> None:

@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from crodobo import load_source
 from crodobo.checkpoint import NAME
-from crodobo.cli.options import choose
+from crodobo.cli.chosen import choose
 
 Crodobo = Callable[..., tuple[int, str, str]]
 

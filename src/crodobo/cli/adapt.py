@@ -2,15 +2,17 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from crodobo.burn.launch import relaunch
 from crodobo.cli import options as o
+from crodobo.cli.chosen import choose, method_settings
 from crodobo.errors import BadSettings
 
 
+@o.takes(o.Private, o.OneMethod, o.Images, o.Network, o.Meeting)
 def adapt(
     inbox: Annotated[Path, typer.Option(help="The folder with private images.")],
     predictions: Annotated[Path, typer.Option(help="The CSV that predictions are appended to.")],
@@ -45,59 +47,17 @@ def adapt(
         Path | None, typer.Option(help="Where the learners' state is kept.  [default: PREDICTIONS.state]")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start with new learners instead of going on.")] = False,
-    method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo",
-    learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
-    seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
-    query_size: o.QuerySize = None,
-    source_limit: o.SourceLimit = None,
-    image_size: o.ImageSize = None,
-    fit: o.FitOption = None,
-    grey: o.Grey = None,
-    flip: o.Flip = None,
-    classes: o.ClassesFile = None,
-    columns: o.ColumnsOption = None,
-    skip_broken: o.SkipBroken = False,
-    backbone: o.Backbone = None,
-    pretrained: o.Pretrained = None,
-    weights: o.Weights = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
-    ] = None,
-    norm: o.NormOption = None,
-    order: o.OrderOption = None,
-    warmup: o.Warmup = None,
-    lr: o.Lr = None,
-    backbone_lr_scale: o.BackboneLrScale = None,
-    weight_decay: o.WeightDecay = None,
-    guard: o.Guard = None,
-    parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
-    ] = None,
-    cache_size: o.CacheSize = None,
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
-    burn: o.BurnOption = o.Burn.strict,
-    prove_every: Annotated[
-        int | None,
-        typer.Option(
-            metavar="QUERIES", help="Search the memory for a test query again every so often.  [default: at the start]"
-        ),
-    ] = None,
-    sign_key: o.SignKey = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Append events to this file, as JSON lines; numbers alone."),
-    ] = None,
     quiet: o.Quiet = False,
+    **shared: Any,
 ) -> None:
     """Adapt to private images without labels: predict each, append it to a CSV, then DELETE the image.
 
     Killed at any moment and started again with the same command it loses no prediction, predicts no image twice, and
     leaves none that has its prediction.
     """
-    arguments = dict(locals())
-    if burn is o.Burn.strict:
+    arguments = {**locals(), **shared}
+    if shared["burn"] is o.Burn.strict:
         relaunch()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -105,7 +65,6 @@ def adapt(
     from crodobo.config import AdaptSettings
     from crodobo.data.presets import get_preset
     from crodobo.inbox.adapt import adapt as adapt_to
-    from crodobo.methods import get_method
 
     if source is None and benchmark is None:
         raise BadSettings(
@@ -113,9 +72,9 @@ def adapt(
         )
     if benchmark:
         get_preset(benchmark)  # or the sentence that there is none
-    chosen = o.choose(arguments, sides=("source",))
+    chosen = choose(arguments, sides=("source",))
     inbox, predictions = inbox.expanduser().absolute(), predictions.expanduser().absolute()
-    if classes and classes.resolve().is_relative_to(inbox.resolve()):
+    if (classes := shared["classes"]) and classes.resolve().is_relative_to(inbox.resolve()):
         raise BadSettings(f"the classes' file cannot be in the inbox: {classes}; move it to another place")
     state = (state or predictions.with_name(f"{predictions.name}.state")).expanduser().absolute()
     quarantine = (quarantine or inbox / "quarantine").expanduser().absolute()
@@ -126,15 +85,15 @@ def adapt(
         state=state,
         quarantine=quarantine,
         preset=benchmark,
-        method=method,
-        options=get_method(method).Settings.of(**chosen.options | o.parse_settings(option or [])),
+        method=shared["method"],
+        options=method_settings(arguments, chosen),
         max_wait=max_wait,
         watch=watch,
         shuffle=not watch if shuffle is None else shuffle,
         recursive=recursive,
         keep_files=keep_files,
         probabilities=probabilities,
-        prove_every=prove_every,
+        prove_every=shared["prove_every"],
         **chosen.run,
     )
     if keep_files and not quiet:
@@ -144,7 +103,9 @@ def adapt(
     with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
-        summary = adapt_to(settings, fresh=fresh, sign_key=sign_key, log_file=log, reporter=reporter)
+        summary = adapt_to(
+            settings, fresh=fresh, sign_key=shared["sign_key"], log_file=shared["log"], reporter=reporter
+        )
     if quiet:
         print(predictions)
     else:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from crodobo.cli import options as o
+from crodobo.cli.chosen import Chosen, choose
 
 
 class CaseName(enum.StrEnum):
@@ -58,7 +59,7 @@ def bench(
         console.print(text, highlight=False)
 
     if benchmark or source or target or folder:
-        chosen = o.choose(arguments)
+        chosen = choose(arguments)
         with sole_user(out.parent):
             result = _measure_reading(chosen, rounds or 5, note)
             write_atomically(out, json.dumps(result, indent=2) + "\n")
@@ -85,7 +86,7 @@ def bench(
     print(out)
 
 
-def _measure_reading(chosen: o.Chosen, rounds: int, note: Any) -> dict[str, Any]:
+def _measure_reading(chosen: Chosen, rounds: int, note: Any) -> dict[str, Any]:
     from crodobo.bench import measure_reading
     from crodobo.config import RunSettings
     from crodobo.methods import CroDoBo

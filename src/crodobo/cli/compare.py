@@ -2,14 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from crodobo.cli import options as o
+from crodobo.cli.chosen import choose, parse_seeds
 from crodobo.errors import BadSettings
 
 
+@o.takes(o.Images, o.Targets, o.Network, o.Meeting)
 def compare(
     benchmark: o.BenchmarkOption = None,
     folder: o.Folder = None,
@@ -24,53 +26,32 @@ def compare(
         bool, typer.Option("--offline", help="Also run the offline protocol where the paper reports it. Takes long.")
     ] = False,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of the offline protocol.")] = 10,
-    query_size: o.QuerySize = None,
     queries: o.Queries = None,
-    source_limit: o.SourceLimit = None,
-    image_size: o.ImageSize = None,
-    fit: o.FitOption = None,
-    grey: o.Grey = None,
-    flip: o.Flip = None,
-    classes: o.ClassesFile = None,
-    columns: o.ColumnsOption = None,
-    target_columns: o.TargetColumns = None,
-    skip_broken: o.SkipBroken = False,
-    stream: o.Stream = None,
-    backbone: o.Backbone = None,
-    pretrained: o.Pretrained = None,
-    weights: o.Weights = None,
-    norm: o.NormOption = None,
-    order: o.OrderOption = None,
-    warmup: o.Warmup = None,
-    lr: o.Lr = None,
-    backbone_lr_scale: o.BackboneLrScale = None,
-    weight_decay: o.WeightDecay = None,
-    guard: o.Guard = None,
-    cache_size: o.CacheSize = None,
     out: Annotated[
         Path | None, typer.Option(help="Result folder.  [default: runs/compare-…, named after the settings]")
     ] = None,
     fresh: o.Fresh = False,
     quiet: o.Quiet = False,
+    **shared: Any,
 ) -> None:
     """Run methods from the same warm starts over the same streams; write the paper's main table, figure and a report.
 
     Finished runs are kept: the same command goes on where it was stopped, and more methods or seeds are added to what
     is there.
     """
-    arguments = dict(locals())
+    arguments = {**locals(), **shared}
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.cli.comparison import carry_out_and_show, default_folder
     from crodobo.comparison import Entry, Plan
 
     names, left_out = choose_methods(methods, offline)
-    chosen = o.choose(arguments)
+    chosen = choose(arguments)
     plan = Plan(
         folder=out or default_folder("compare", chosen),
         benchmark=chosen.benchmark,
         entries=tuple(Entry(name, name, name) for name in names),
-        seeds=o.parse_seeds(seeds),
+        seeds=parse_seeds(seeds),
         options=chosen.options,
         run=chosen.run,
         offline=offline,

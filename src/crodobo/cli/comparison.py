@@ -11,8 +11,8 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from crodobo.cli.chosen import Chosen, as_data_name, as_name
 from crodobo.cli.console import NumbersColumn, SteadyConsole
-from crodobo.cli.options import Chosen, as_data_name, as_name
 from crodobo.cli.progress import make_reporter
 from crodobo.comparison import Monitor, Plan, Task, carry_out, collect, widen
 from crodobo.comparison.studies import STUDIES, Study

@@ -2,16 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crodobo.cli import options as o
+from crodobo.cli.chosen import choose
 
 if TYPE_CHECKING:
     from crodobo.audit.membership.plan import ShadowPlan
 
 
+@o.takes(o.Images, o.Targets, o.Network)
 def membership(
     benchmark: o.BenchmarkOption = None,
     folder: o.Folder = None,
@@ -28,33 +30,15 @@ def membership(
         int, typer.Option(min=1, help="Times that a run meets its stream; more than one is a control, not burning.")
     ] = 1,
     jobs: o.Jobs = None,
-    query_size: o.QuerySize = None,
     queries: Annotated[
         int | None, typer.Option(min=1, help="Queries of a shadow run, half of the samples used.  [default: all]")
     ] = None,
-    source_limit: o.SourceLimit = None,
-    image_size: o.ImageSize = None,
-    fit: o.FitOption = None,
-    grey: o.Grey = None,
-    flip: o.Flip = None,
-    classes: o.ClassesFile = None,
-    columns: o.ColumnsOption = None,
-    target_columns: o.TargetColumns = None,
-    skip_broken: o.SkipBroken = False,
-    stream: o.Stream = None,
-    backbone: o.Backbone = None,
-    pretrained: o.Pretrained = None,
-    weights: o.Weights = None,
-    warmup: o.Warmup = None,
-    lr: o.Lr = None,
-    backbone_lr_scale: o.BackboneLrScale = None,
-    weight_decay: o.WeightDecay = None,
-    cache_size: o.CacheSize = None,
     out: Annotated[
         Path | None, typer.Option(help="Result folder.  [default: runs/membership-…, named after the settings]")
     ] = None,
     fresh: o.Fresh = False,
     quiet: o.Quiet = False,
+    **shared: Any,
 ) -> None:
     """Measure how well attackers who have a method's final weights tell who was in its stream.
 
@@ -62,7 +46,7 @@ def membership(
     measurement, so the status is 0 whatever it finds. Finished shadow runs are kept: the same command goes on where it
     was stopped.
     """
-    arguments = dict(locals())
+    arguments = {**locals(), **shared}
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.audit.membership.plan import ShadowPlan
@@ -70,7 +54,7 @@ def membership(
     from crodobo.cli.comparison import default_folder
 
     names, _ = choose_methods(methods, offline=False)
-    chosen = o.choose(arguments)
+    chosen = choose(arguments)
     chosen.options.pop("seed")
     name = "membership" if passes == 1 else f"membership-passes{passes}"
     usual = default_folder(name if seed == 0 else f"{name}-seed{seed}", chosen)

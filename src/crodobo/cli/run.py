@@ -2,78 +2,47 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crodobo.burn.launch import relaunch
 from crodobo.cli import options as o
+from crodobo.cli.chosen import as_data_name, as_name, choose, method_settings
 
 if TYPE_CHECKING:
     from crodobo.config import RunSettings
 
 
+@o.takes(o.OneMethod, o.Images, o.Targets, o.Network, o.Meeting)
 def run(
     benchmark: o.BenchmarkOption = None,
     folder: o.Folder = None,
     source: o.SourcePath = None,
     target: o.TargetPath = None,
-    method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo",
-    learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
-    seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
-    query_size: o.QuerySize = None,
     queries: o.Queries = None,
-    source_limit: o.SourceLimit = None,
-    stream: o.Stream = None,
     stream_seed: Annotated[int | None, typer.Option(help="Decides that order alone.  [default: --seed]")] = None,
-    image_size: o.ImageSize = None,
-    fit: o.FitOption = None,
-    grey: o.Grey = None,
-    flip: o.Flip = None,
-    classes: o.ClassesFile = None,
-    columns: o.ColumnsOption = None,
-    target_columns: o.TargetColumns = None,
-    skip_broken: o.SkipBroken = False,
-    backbone: o.Backbone = None,
-    pretrained: o.Pretrained = None,
-    weights: o.Weights = None,
     tau: Annotated[float | None, typer.Option(help="Confidence of a pseudo-label.  [default: 0.95]")] = None,
     lam: Annotated[float | None, typer.Option(help="Weight of the diversity term.  [default: 0.4]")] = None,
     objective: Annotated[
         str | None, typer.Option(help="CroDoBo's target objective: terms joined by +, or a preset's name.")
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
-    ] = None,
-    norm: o.NormOption = None,
     running_weight: Annotated[
         float | None, typer.Option(help="Weight of the running statistics in `mixed`.  [default: 0.8]")
     ] = None,
-    order: o.OrderOption = None,
-    warmup: o.Warmup = None,
-    lr: o.Lr = None,
-    backbone_lr_scale: o.BackboneLrScale = None,
-    weight_decay: o.WeightDecay = None,
     burn: o.BurnOption = o.Burn.standard,
-    guard: o.Guard = None,
-    parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
-    ] = None,
-    cache_size: o.CacheSize = None,
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Result folder.  [default: runs/, named after the settings]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
-    sign_key: o.SignKey = None,
     quiet: o.Quiet = False,
+    **shared: Any,
 ) -> None:
     """Adapt to a labelled target query by query, predict, erase; write numbers, curve, report and model.
 
     The target is that of a benchmark, or images of your own (--source and --target). For a stream without labels there
     is `crodobo adapt`.
     """
-    arguments = dict(locals())
+    arguments = {**locals(), **shared}
     if burn is o.Burn.strict:
         relaunch()
     # Threads inside an operation that wait by spinning can stall each other on a shared machine; read when torch loads.
@@ -81,21 +50,20 @@ def run(
 
     from crodobo.cli.progress import make_reporter, print_summary
     from crodobo.config import RunSettings
-    from crodobo.methods import get_method
     from crodobo.run import run as run_benchmark
 
-    chosen = o.choose(arguments)
+    chosen = choose(arguments)
     settings = RunSettings.of(
         benchmark=chosen.benchmark,
-        method=method,
-        options=get_method(method).Settings.of(**chosen.options | o.parse_settings(option or [])),
+        method=shared["method"],
+        options=method_settings(arguments, chosen),
         **chosen.run,
     )
     results = out or Path("runs") / run_name(settings)
     with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
-        result = run_benchmark(settings, results, resume=resume, sign_key=sign_key, reporter=reporter)
+        result = run_benchmark(settings, results, resume=resume, sign_key=shared["sign_key"], reporter=reporter)
     if quiet:
         print(results)
     else:
@@ -121,5 +89,5 @@ def run_name(settings: "RunSettings") -> str:
         for field, info in type(part).model_fields.items():
             value = getattr(part, field)
             if field not in named and value != info.default:
-                name += o.as_name(field, value)
-    return name + o.as_data_name(settings.data)
+                name += as_name(field, value)
+    return name + as_data_name(settings.data)

@@ -2,15 +2,17 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from crodobo.burn.launch import relaunch
 from crodobo.cli import options as o
+from crodobo.cli.chosen import choose, method_settings
 from crodobo.errors import BadSettings
 
 
+@o.takes(o.Private, o.OneMethod, o.Images, o.Network, o.Meeting)
 def serve(
     benchmark: Annotated[
         str | None,
@@ -39,59 +41,18 @@ def serve(
     max_body: Annotated[int, typer.Option(metavar="BYTES", help="The largest body.")] = 64 * 2**20,
     max_pixels: Annotated[int, typer.Option(help="The largest image, in pixels.")] = 40_000_000,
     rate: Annotated[float | None, typer.Option(help="Requests a second of one client.  [default: no limit]")] = None,
-    method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo",
-    learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None,
-    seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0,
-    query_size: o.QuerySize = None,
-    source_limit: o.SourceLimit = None,
-    image_size: o.ImageSize = None,
-    fit: o.FitOption = None,
-    grey: o.Grey = None,
-    flip: o.Flip = None,
-    classes: o.ClassesFile = None,
-    columns: o.ColumnsOption = None,
-    skip_broken: o.SkipBroken = False,
-    backbone: o.Backbone = None,
-    pretrained: o.Pretrained = None,
-    weights: o.Weights = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
-    ] = None,
-    norm: o.NormOption = None,
-    order: o.OrderOption = None,
-    warmup: o.Warmup = None,
-    lr: o.Lr = None,
-    backbone_lr_scale: o.BackboneLrScale = None,
-    weight_decay: o.WeightDecay = None,
-    guard: o.Guard = None,
-    parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")
-    ] = None,
-    cache_size: o.CacheSize = None,
     checkpoint_every: Annotated[
         int, typer.Option(help="Queries between checkpoints; with 1 an answer waits for its own.")
     ] = 1,
-    burn: o.BurnOption = o.Burn.strict,
-    prove_every: Annotated[
-        int | None,
-        typer.Option(
-            metavar="QUERIES", help="Search the memory for a test query again every so often.  [default: at the start]"
-        ),
-    ] = None,
-    sign_key: o.SignKey = None,
-    log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append events to this file, as JSON lines; numbers alone.")
-    ] = None,
-    quiet: o.Quiet = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing before the end.")] = False,
+    **shared: Any,
 ) -> None:
     """Answer images over HTTP with a model that adapts to them, and erase each query after its answer.
 
     Speaks the Open Inference Protocol v2, and takes plain images at /v1/predict; / is a page to look at.
     """
-    arguments = dict(locals())
-    if burn is o.Burn.strict:
+    arguments = {**locals(), **shared}
+    if shared["burn"] is o.Burn.strict:
         relaunch()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
@@ -113,29 +74,29 @@ def serve(
 
     if benchmark is None and source is None:
         arguments["benchmark"] = "glyphs"
-    chosen = o.choose(arguments, sides=("source",))
+    chosen = choose(arguments, sides=("source",))
     chosen.run.pop("stream", None)
     settings = ServeSettings.of(
         benchmark=chosen.benchmark,
         name=name,
         state=(state or Path("runs") / f"serve-{name}").expanduser().absolute(),
-        method=method,
-        options=get_method(method).Settings.of(**chosen.options | o.parse_settings(option or [])),
+        method=shared["method"],
+        options=method_settings(arguments, chosen),
         max_wait=max_wait,
         queue=queue,
         deadline=deadline,
         max_body=max_body,
         max_pixels=max_pixels,
         rate=rate,
-        prove_every=prove_every,
+        prove_every=shared["prove_every"],
         **chosen.run,
     )
-    check_proving(prove_every, settings.options.burn)
-    check_runs_online(get_method(method), settings.options)
+    check_proving(settings.prove_every, settings.options.burn)
+    check_runs_online(get_method(settings.method), settings.options)
     address = Address(host, port, keys, tls_cert, tls_key, tls_client_ca)
     address.check()
-    key = load_signing_key(sign_key) if sign_key else None
-    with sole_user(settings.state, "--state"), Log(log) as events, make_reporter(quiet) as reporter:
+    key = load_signing_key(shared["sign_key"]) if shared["sign_key"] else None
+    with sole_user(settings.state, "--state"), Log(shared["log"]) as events, make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
         if not keys:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
 from crodobo import Client
-from crodobo.client import as_array
+from crodobo.client.forms import as_array
 from crodobo.errors import BadData, BadQuery, BadSettings, NoService, RequestRefused, ServiceError, Unanswered
 from crodobo.serve.keys import add_key, remove_key
 

@@ -13,7 +13,7 @@ from crodobo.cli import options as o
 from crodobo.errors import BadSettings, CrodoboError
 
 if TYPE_CHECKING:
-    from crodobo.sending import Sent
+    from crodobo.client.sending import Sent
 
 KEY = "CRODOBO_KEY"
 MOST = 20  # files that are named, of those that could not be predicted
@@ -54,9 +54,9 @@ def send(
     """
     from crodobo.cli.console import Bar
     from crodobo.client import Client
+    from crodobo.client.sending import find_images
+    from crodobo.client.sending import send as send_all
     from crodobo.inbox.predictions import PredictionFile
-    from crodobo.sending import find_images
-    from crodobo.sending import send as send_all
     from crodobo.serve.keys import is_loopback
 
     if (cert is None) != (cert_key is None):

@@ -7,7 +7,6 @@ when the process starts again.
 
 import contextlib
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -29,13 +28,12 @@ from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoi
 from crodobo.config import AdaptSettings
 from crodobo.data.assemble import Watcher, augment_of, classes_of, make_source, read_source, size_of, stamp_of
 from crodobo.data.classes import common_names
-from crodobo.data.listing import Listing
-from crodobo.data.pictures import Files
 from crodobo.data.presets import get_preset
 from crodobo.engine import make_engine
-from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted, Residue
+from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted, Residue
 from crodobo.files import sole_user, write_atomically
 from crodobo.inbox.arrivals import Arrival, Inbox
+from crodobo.inbox.places import check_places, check_source
 from crodobo.inbox.predictions import PredictionFile
 from crodobo.inbox.stream import Stream
 from crodobo.inbox.tally import Tally, Watching
@@ -118,43 +116,6 @@ def adapt(
         if stop.requested and not settings.watch:
             raise Interrupted(f"stopped after {tally.predicted} files; the same command goes on with the rest")
     return summary
-
-
-def check_places(settings: AdaptSettings, log_file: Path | None = None) -> None:
-    """Refuse folders that would make files of others be taken for images that arrive, and deleted."""
-    inbox = settings.inbox.resolve()
-    for path, what in (
-        (settings.predictions, "the predictions"),
-        (settings.state, "the learners' state"),
-        (settings.data.source, "the source"),
-        (settings.data.folder, "the preset's folder"),
-        (settings.options.weights, "the weights"),
-        (log_file, "the log"),
-    ):
-        if path and path.resolve().is_relative_to(inbox):
-            raise BadSettings(f"{what} cannot be in the inbox: {path} is in {settings.inbox}; name another place")
-
-
-def check_source(settings: AdaptSettings, listing: Listing) -> None:
-    """Refuse an inbox that holds images of the source: they would be deleted."""
-    if isinstance(listing.pictures, Files):
-        inbox, root = os.path.join(settings.inbox.resolve(), ""), listing.pictures.root.resolve()
-        folders: dict[str, str] = {}
-
-        def real(path: str) -> str:
-            """Where a file really lies; its folder is looked up once."""
-            folder, name = os.path.split(path)
-            if folder not in folders:
-                folders[folder] = os.path.realpath(folder)
-            place = os.path.join(folders[folder], name)
-            return os.path.realpath(place) if os.path.islink(place) else place
-
-        for name in listing.pictures.names:
-            if real(os.path.join(root, name)).startswith(inbox):
-                raise BadSettings(
-                    f"the inbox {settings.inbox} holds images of the source, {name} for one, which would be deleted; "
-                    "name another --inbox"
-                )
 
 
 @contextlib.contextmanager

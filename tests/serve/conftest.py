@@ -11,11 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
 SIZE = 8  # samples of a query; so many images at once do not wait for others
@@ -148,3 +153,42 @@ def house(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 @pytest.fixture
 def server(house: Callable[[], Served]) -> Served:
     return house()
+
+
+class Authority:
+    """Makes certificates for tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"authority {folder.name}")])
+        self.certificate = folder / "ca.pem"
+        builder = self.builder(self.name, self.key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        self.write(self.certificate, builder)
+
+    def builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        builder = x509.CertificateBuilder(self.name, subject, key.public_key(), x509.random_serial_number())
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = builder.not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+        return builder.add_extension(identifier, critical=False).add_extension(authority, critical=False)
+
+    def write(self, path: Path, builder: x509.CertificateBuilder) -> None:
+        path.write_bytes(builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        """A certificate and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = self.builder(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]), key)
+        here = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+        self.write(self.folder / f"{name}.pem", builder.add_extension(here, critical=False))
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        (self.folder / f"{name}.key").write_bytes(private)
+        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))

@@ -9,23 +9,21 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
 from crodobo import Client
 from crodobo.client.forms import as_array
 from crodobo.errors import BadData, BadQuery, BadSettings, NoService, RequestRefused, ServiceError, Unanswered
 from crodobo.serve.keys import add_key, remove_key
+
+if TYPE_CHECKING:
+    from conftest import Authority
 
 ROOT = Path(__file__).parents[2]
 QUEUE = 2
@@ -246,47 +244,8 @@ def test_a_client_key_is_no_administrators(client: Client) -> None:
 # TLS
 
 
-class Authority:
-    """Makes certificates for tests."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"authority {folder.name}")])
-        self.certificate = folder / "ca.pem"
-        builder = self.builder(self.name, self.key).add_extension(x509.BasicConstraints(True, None), critical=True)
-        self.write(self.certificate, builder)
-
-    def builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = datetime.now(UTC)
-        builder = x509.CertificateBuilder(self.name, subject, key.public_key(), x509.random_serial_number())
-        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        builder = builder.not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
-        return builder.add_extension(identifier, critical=False).add_extension(authority, critical=False)
-
-    def write(self, path: Path, builder: x509.CertificateBuilder) -> None:
-        path.write_bytes(builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """A certificate and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        builder = self.builder(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]), key)
-        here = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-        self.write(self.folder / f"{name}.pem", builder.add_extension(here, critical=False))
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        (self.folder / f"{name}.key").write_bytes(private)
-        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
-
-
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def guarded(start_service: Callable[..., Any], authority: Authority) -> Any:
+def guarded(start_service: Callable[..., Any], authority: "Authority") -> Any:
     """A service with mutual TLS, to which nobody may come often."""
     certificate, private = authority.issue("service")
     options = ("--tls-cert", certificate, "--tls-key", private, "--tls-client-ca", authority.certificate)
@@ -294,7 +253,7 @@ def guarded(start_service: Callable[..., Any], authority: Authority) -> Any:
 
 
 def test_mutual_tls_lets_those_in_who_have_a_certificate_and_nobody_else(
-    guarded: Any, authority: Authority, images: np.ndarray, tmp_path: Path
+    guarded: Any, authority: "Authority", images: np.ndarray, tmp_path: Path
 ) -> None:
     own = authority.issue("shop")
     with Client(guarded.url, ca=authority.certificate, cert=own) as client:
@@ -307,7 +266,7 @@ def test_mutual_tls_lets_those_in_who_have_a_certificate_and_nobody_else(
         pytest.raises(NoService, match="does it want a certificate of the client's own"),
     ):
         client.predict(images[:2])
-    strange = Authority(tmp_path).issue("stranger")
+    strange = type(authority)(tmp_path).issue("stranger")
     with (
         Client(guarded.url, ca=authority.certificate, cert=strange, patience=0) as client,
         pytest.raises(NoService),
@@ -317,7 +276,9 @@ def test_mutual_tls_lets_those_in_who_have_a_certificate_and_nobody_else(
         client.metadata()
 
 
-def test_who_asks_too_often_is_told_when_to_come_again(guarded: Any, authority: Authority, images: np.ndarray) -> None:
+def test_who_asks_too_often_is_told_when_to_come_again(
+    guarded: Any, authority: "Authority", images: np.ndarray
+) -> None:
     with Client(guarded.url, ca=authority.certificate, cert=authority.issue("shop")) as client:
         client.wait_until_ready(60)
         statuses = [client.connection.look("/v2/models/crodobo").status_code for _ in range(6)]

@@ -7,27 +7,32 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from crodobo.burn.canary import Canary, Needle
 from crodobo.burn.process import ProcessMemory
-from crodobo.burn.scan import scan
+from crodobo.burn.scan import Find, scan
 from crodobo.data import load_benchmark
+
+if TYPE_CHECKING:
+    from conftest import Authority
 
 Crodobo = Callable[..., tuple[int, str, str]]
 SHORT = ("--warmup", "2", "--query-size", "16", "--set", "warmup_batch=8")
 CANARY, SAMPLES, SIDE = Canary("a test"), 8, 32
 PIXELS = np.broadcast_to(np.frombuffer(CANARY.row(SIDE), np.uint8), (SAMPLES, 1, SIDE, SIDE)).copy()
 UNIT = (PIXELS / np.float32(255)).astype(np.float32)
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into a closed process")
 INFER, PREDICT = "/v2/models/crodobo/infer", "/v1/predict"
 
 
@@ -43,8 +48,11 @@ class Sent(NamedTuple):
 class Served(NamedTuple):
     process: subprocess.Popen[str]
     port: int
+    trusted: ssl.SSLContext | None = None
 
     def connect(self) -> http.client.HTTPConnection:
+        if self.trusted:
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.trusted)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
 
@@ -54,15 +62,15 @@ def ask(connection: http.client.HTTPConnection, sent: Sent) -> tuple[int, bytes]
     return response.status, response.read()
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@contextmanager
+def strict_service(state: Path, *options: str, trusted: ssl.SSLContext | None = None) -> Iterator[Served]:
+    """A service as it is by default, until the block ends; then it is looked whether it has done its work."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    state = tmp_path_factory.mktemp("served")
-    command = [sys.executable, "-m", "crodobo", "serve", "--port", str(port), "--state", str(state), *SHORT]
+    command = [sys.executable, "-m", "crodobo", "serve", "--port", str(port), "--state", str(state), *SHORT, *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    service = Served(process, port)
+    service = Served(process, port, trusted)
     try:
         for _ in range(600):
             assert process.poll() is None, process.communicate()[0]
@@ -79,6 +87,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert out.splitlines()[-1].startswith("stopped in order after ")
     finally:
         process.kill()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with strict_service(tmp_path_factory.mktemp("served")) as service:
+        yield service
 
 
 def tensor(
@@ -162,11 +176,24 @@ def test_a_stream_through_the_service_is_predicted_as_in_a_run(
     ]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into a closed process")
+@root
 def test_nothing_of_any_request_is_left_while_connections_are_open(served: Served) -> None:
+    assert left_of_all_requests(served, times=2) == []
+
+
+@root
+def test_nothing_is_left_of_what_came_encrypted_either(authority: "Authority", tmp_path: Path) -> None:
+    certificate, private = map(str, authority.issue("strict"))
+    trusted = ssl.create_default_context(cafile=authority.certificate)
+    with strict_service(tmp_path, "--tls-cert", certificate, "--tls-key", private, trusted=trusted) as served:
+        assert left_of_all_requests(served, times=1) == []
+
+
+def left_of_all_requests(served: Served, times: int) -> list[Find]:
+    """What is found in the memory of the service when it has answered, each on a connection that is still open."""
     with ExitStack() as stack:
         connections = {name: stack.enter_context(closing(served.connect())) for name in REQUESTS}
-        for _ in range(2):
+        for _ in range(times):
             for name, sent in REQUESTS.items():
                 status, content = ask(connections[name], sent)
                 assert (name, status) == (name, sent.status), content
@@ -176,6 +203,6 @@ def test_nothing_of_any_request_is_left_while_connections_are_open(served: Serve
                     assert len(bytes.fromhex(receipt)) == 16
         memory = stack.enter_context(closing(ProcessMemory.of(served.process.pid)))
         found = scan(memory, needles())
-    assert found.finds == []
     assert found.scanned > 10**8
     assert found.unreadable == []
+    return found.finds

@@ -1,15 +1,15 @@
-"""Adapting helps: the accuracy bars on a shortened stream. `make accuracy` has them in full."""
+"""Adapting helps: the accuracy bars on a shortened stream of smaller images. `make accuracy` has them in full."""
 
 from crodobo import load_benchmark, online
 from crodobo.learner import make_learners
 from crodobo.methods import get_method
 
-WARMUP, QUERIES = 60, 25
+PIXELS, WARMUP, QUERIES = 16, 100, 25
 
 
 def test_crodobo_learns_handwriting_that_source_only_does_not() -> None:
     """From the same warm starts, over the same queries, CroDoBo ends far above going on with the source alone."""
-    benchmark = load_benchmark("glyphs")
+    benchmark = load_benchmark("glyphs", image_size=PIXELS)
     late = {}
     states = None
     for name in ("crodobo", "source-only"):

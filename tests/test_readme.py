@@ -1,5 +1,6 @@
 """Every command and every example of the README runs."""
 
+import dataclasses
 import os
 import re
 import runpy
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from crodobo.bench import CASES
 from crodobo.burn.ledger import Ledger
 from crodobo.burn.scan import Find, Scan
 from crodobo.data.presets import get_preset
@@ -25,7 +27,7 @@ TINY = ["--queries", "1", "--query-size", "8", "--warmup", "1", "--seeds", "0"]
 SHORTER = {
     "compare": [*TINY, "--methods", "source-only,tent"],
     "study": TINY,
-    "run": ["--queries", "2", "--query-size", "8", "--warmup", "1", "--set", "warmup_batch=8"],
+    "run": ["--queries", "1", "--query-size", "8", "--warmup", "1", "--set", "warmup_batch=8"],
     "bench": ["--case", "glyphs", "--rounds", "1", "--queries", "10"],
     "adapt": ["--query-size", "8", "--warmup", "1"],
     "serve": ["--query-size", "8", "--warmup", "1", "--burn", "standard", "--set", "warmup_batch=8", "--quiet"],
@@ -47,7 +49,8 @@ def test_the_readme_shows_commands_and_the_library() -> None:
 
 def arguments(line: str) -> list[str]:
     words = shlex.split(line, comments=True)
-    return words[1:] + SHORTER.get(words[1], [])
+    one_learner = ["--learners", "1"] if "resnet18" in words else []  # of 11 million weights
+    return words[1:] + SHORTER.get(words[1], []) + one_learner
 
 
 (SERVICE,) = [block for block in fenced("sh") if "crodobo serve" in block]  # a story: it is run as a whole
@@ -66,6 +69,8 @@ def test_a_command_runs_as_written(
     monkeypatch.chdir(tmp_path)
     make_images(tmp_path, line)
     make_ledger(tmp_path, line)
+    small = dataclasses.replace(CASES["glyphs"], shape=(1, 16, 16), query=8, memory_query=8)
+    monkeypatch.setitem(CASES, "glyphs", small)
     if "--self-test" in line:  # a minute; tests/audit/test_memory.py has real ones
         finds = {"strict": [], "off": [Find("bytes", "[heap]", 0, 8)]}
         monkeypatch.setattr("crodobo.audit.selftest.search", lambda case: Scan(scanned=1, finds=finds[case.burn]))
@@ -143,7 +148,8 @@ def test_the_library_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     for number, block in enumerate(fenced("python")):
         script = tmp_path / f"example{number}.py"
-        script.write_text(block.replace("warmup=300", "warmup=2").replace("queries=None", "queries=2"))
+        block = block.replace("warmup=300", "warmup=1, warmup_batch=8").replace("[:320]", "[:16]")
+        script.write_text(block.replace("size=64", "size=8"))
         runpy.run_path(str(script))
 
 

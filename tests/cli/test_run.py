@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,6 @@ from crodobo.audit.ledger import audit_ledger
 from crodobo.burn.ledger import NAME as LEDGER
 from crodobo.burn.ledger import digest_of
 from crodobo.checkpoint import NAME
-from crodobo.cli.main import main
 from crodobo.files import sole_user
 from crodobo.guard import Guard
 from crodobo.learner import Learner
@@ -32,7 +32,7 @@ from crodobo.prediction import Adaptation
 Crodobo = Callable[..., tuple[int, str, str]]
 Command = Callable[..., list[str]]
 
-QUERIES, SIZE = 24, 8
+QUERIES, SIZE = 16, 8
 SHORT = ["run", "--queries", str(QUERIES), "--query-size", str(SIZE), "--warmup", "2", "--checkpoint-every", "2"]
 SHORTEST = ["run", "--queries", "1", "--query-size", "8", "--warmup", "0"]
 
@@ -59,14 +59,24 @@ def finished(tmp_path_factory: pytest.TempPathFactory, crodobo: Crodobo) -> Path
     return folder
 
 
-@pytest.fixture
+# What a process does that is started: what it prints goes nowhere, its errors into a file.
+COMMAND = """
+import os
+from crodobo.cli.main import main
+for stream, file in ((1, os.devnull), (2, {errors!r})):
+    os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
+main()
+"""
+
+
+@pytest.fixture(scope="module")
 def start() -> Callable[..., BaseProcess]:
-    """Start a command to be killed: in a process of its own, though of one that has the libraries loaded."""
+    """Start a command to be stopped or killed: in a process of its own, of one that has the libraries loaded."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["crodobo.comparison.work"])
 
-    def call(*arguments: str | Path) -> BaseProcess:
-        process = context.Process(target=main)
+    def call(*arguments: str | Path, errors: Path = Path(os.devnull)) -> BaseProcess:
+        process = context.Process(target=exec, args=(COMMAND.format(errors=str(errors)), {}))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["crodobo", *map(str, arguments)])  # handed down
             process.start()
@@ -234,18 +244,16 @@ def test_a_ledger_is_signed_if_that_is_asked_for(tmp_path: Path, crodobo: Crodob
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_after_the_query_and_resume_goes_on(
-    number: signal.Signals, finished: Path, tmp_path: Path, command: Command, crodobo: Crodobo
+    number: signal.Signals, finished: Path, tmp_path: Path, start: Callable[..., BaseProcess], crodobo: Crodobo
 ) -> None:
-    out = tmp_path / "stopped"
-    process = subprocess.Popen(
-        command(*SHORT, "--checkpoint-every", "100", "--out", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    wait_for_checkpoint(out, lambda: process.poll() is None)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"--resume" in errors
-    assert b"Traceback" not in errors
+    out, errors = tmp_path / "stopped", tmp_path / "errors"
+    process = start(*SHORT, "--checkpoint-every", "100", "--out", out, errors=errors)
+    wait_for_checkpoint(out, process.is_alive)
+    os.kill(process.pid or 0, number)
+    process.join(60)
+    assert process.exitcode == 130
+    assert "--resume" in errors.read_text()
+    assert "Traceback" not in errors.read_text()
     assert crodobo(*SHORT, "--out", out, "--resume", "--quiet")[0] == 0
     assert predictions(out) == predictions(finished)
 
@@ -263,14 +271,21 @@ def test_a_finished_run_is_not_run_again(finished: Path, crodobo: Crodobo) -> No
     assert (finished / "result.json").stat().st_mtime_ns == before
 
 
-@pytest.fixture
-def unfinished(tmp_path: Path, start: Callable[..., BaseProcess]) -> Path:
-    """What a run that was killed right after its warm-up leaves."""
-    process = start(*SHORT, "--out", tmp_path, "--quiet")
-    wait_for_checkpoint(tmp_path, process.is_alive)
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory, start: Callable[..., BaseProcess]) -> Path:
+    """What a run that was killed right after its warm-up leaves; not to be changed."""
+    folder = tmp_path_factory.mktemp("killed")
+    process = start(*SHORT, "--out", folder, "--quiet")
+    wait_for_checkpoint(folder, process.is_alive)
     process.kill()
     process.join()
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def unfinished(killed: Path, tmp_path: Path) -> Path:
+    """A copy of that."""
+    return shutil.copytree(killed, tmp_path / "unfinished")
 
 
 def test_a_checkpoint_of_other_settings_is_refused(unfinished: Path, crodobo: Crodobo) -> None:

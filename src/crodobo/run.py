@@ -17,12 +17,12 @@ from crodobo.checkpoint import NAME as CHECKPOINT
 from crodobo.checkpoint import delete_checkpoint, differences, load_checkpoint, save_checkpoint
 from crodobo.config import MethodSettings, RunSettings
 from crodobo.data import Benchmark, Watcher, load_benchmark
-from crodobo.errors import BadCheckpoint, BadSettings, CrodoboError, Interrupted
+from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
 from crodobo.files import sole_user
 from crodobo.interrupt import StopSignal
 from crodobo.learner import Learner, make_learners
 from crodobo.methods import Method, get_method
-from crodobo.methods.base import check_burning
+from crodobo.methods.base import check_runs_online
 from crodobo.metrics import ConfusionMatrix, StreamRecord
 from crodobo.outcome import Exhibit, Outcome
 from crodobo.prediction import Prediction
@@ -30,32 +30,11 @@ from crodobo.proof import prove_at_start
 from crodobo.protocol import one_pass, online
 from crodobo.query import Query
 from crodobo.report import RESULT_FILES, write_results
+from crodobo.reporter import Reporter
 from crodobo.warm_start import load_warm_start, warm_learners
 
 EXHIBITED = 24  # samples of the qualitative figure
 FREE = ("checkpoint_every", "cache_size")  # settings that a run may be resumed with other values of
-
-
-class Reporter:
-    """Told what a run is doing as it does it. This one keeps silent."""
-
-    def note(self, text: str) -> None:
-        """Something worth a line."""
-
-    def reading(self, done: int, total: int) -> None:
-        """So many images of the source are decoded."""
-
-    def warming_up(self, steps: int) -> None:
-        """The warm-up begins; all learners together take this many steps."""
-
-    def warmed_up_step(self) -> None:
-        """One learner has taken one step. Called from the learners' threads."""
-
-    def streaming(self, queries: int) -> None:
-        """The stream begins, of so many queries in all."""
-
-    def query(self, record: StreamRecord) -> None:
-        """A query has been predicted and erased."""
 
 
 def run(
@@ -247,16 +226,6 @@ def restore(
     except (KeyError, RuntimeError) as error:
         raise BadCheckpoint("the checkpoint is of another version of crodobo; start over without --resume") from error
     return progress
-
-
-def check_runs_online(kind: type[Method], options: MethodSettings) -> None:
-    """Refuse what cannot meet a stream, before anything is loaded."""
-    if "online" not in kind.protocols:
-        raise BadSettings(
-            f"{kind.name} goes over the whole target again and again, so it has no online form; "
-            "crodobo compare --offline runs it"
-        )
-    check_burning(kind, options)
 
 
 def identity_of(settings: dict[str, Any]) -> dict[str, Any]:

@@ -67,8 +67,8 @@ def serve(
     from crodobo.cli.progress import make_reporter
     from crodobo.files import sole_user
     from crodobo.methods import get_method
+    from crodobo.methods.base import check_runs_online
     from crodobo.proof import check_proving
-    from crodobo.run import check_runs_online
     from crodobo.serve.service import WARM, Service
     from crodobo.serve.settings import ServeSettings
 

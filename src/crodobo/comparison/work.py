@@ -21,7 +21,8 @@ from crodobo.methods import get_method
 from crodobo.metrics import StreamRecord
 from crodobo.outcome import peak_memory
 from crodobo.protocol import offline, steps_of_epoch
-from crodobo.run import Reporter, finished, identity_of, load_data, make_method, run, warm
+from crodobo.reporter import Reporter
+from crodobo.run import finished, identity_of, load_data, make_method, run, warm
 from crodobo.warm_start import load_warm_start, save_warm_start, stored_learners
 
 

@@ -40,11 +40,12 @@ from crodobo.inbox.tally import Tally, Watching
 from crodobo.interrupt import StopSignal
 from crodobo.learner import make_learners, warm_up
 from crodobo.methods import Method, get_method
+from crodobo.methods.base import check_runs_online
 from crodobo.model import save_model
 from crodobo.outcome import BURNED, peak_memory
 from crodobo.prefetch import ahead
 from crodobo.proof import check_proving, places, prove_at_start, try_out
-from crodobo.run import Reporter, check_runs_online
+from crodobo.reporter import Reporter
 from crodobo.source import Source
 
 

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from crodobo.prediction import Prediction
-from crodobo.run import Reporter
+from crodobo.reporter import Reporter
 
 
 @dataclass

@@ -191,3 +191,13 @@ def check_burning(method: type[Method], settings: MethodSettings) -> None:
             f"{method.name} keeps target data, which burning after reading forbids; choose a method that keeps "
             "nothing, or turn burning off (--burn off) where the target may be stored"
         )
+
+
+def check_runs_online(method: type[Method], settings: MethodSettings) -> None:
+    """Refuse what cannot meet a stream, before anything is loaded."""
+    if "online" not in method.protocols:
+        raise BadSettings(
+            f"{method.name} goes over the whole target again and again, so it has no online form; "
+            "crodobo compare --offline runs it"
+        )
+    check_burning(method, settings)

@@ -27,7 +27,7 @@ from crodobo.methods import Method, get_method
 from crodobo.prediction import Prediction
 from crodobo.proof import places, prove_at_start, try_out
 from crodobo.query import Query
-from crodobo.run import Reporter
+from crodobo.reporter import Reporter
 from crodobo.serve.drift import Drift
 from crodobo.serve.numbers import Numbers, Point, now
 from crodobo.serve.saving import Saver

@@ -10,7 +10,7 @@ from crodobo.comparison import Task
 from crodobo.config import RunSettings
 from crodobo.errors import BadSettings
 from crodobo.methods import get_method
-from crodobo.run import check_runs_online
+from crodobo.methods.base import check_runs_online
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ def search(method: Method, seed: str) -> Scan:
 def without_a_trace(method: Method, work: Callable[[], None]) -> None:
     """Do something with a method that it does not remember."""
     before: dict[str, Tensor] = {name: value.clone() for name, value in method.state().items()}
-    with torch.random.fork_rng(devices=[]):
-        work()
-    method.load_state(before)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            work()
+    finally:
+        method.load_state(before)

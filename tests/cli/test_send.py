@@ -1,6 +1,7 @@
 """`crodobo send` with real services: rows on disk, killed and resumed, broken images, keys, and what it refuses."""
 
 import csv
+import io
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import pytest
 from PIL import Image
 
 from crodobo import Client
+from crodobo.client.sending import Outcome, delete_same, readable
 from crodobo.serve.keys import add_key
 
 Crodobo = Callable[..., tuple[int, str, str]]
@@ -110,6 +112,25 @@ def test_a_send_that_is_killed_goes_on_with_the_rest(
     names = [row["file"] for row in rows(predictions)]
     assert sorted(names) == sorted(str(folder / f"{number}.png") for number in range(12))
     assert not [path for path in folder.glob("*.png") if not path.name.startswith(".")]
+
+
+def test_what_was_written_into_a_file_while_it_was_read_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(io.FileIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            content = super().read(-1)
+            with open(tmp_path / "scan.png", "wb") as file:
+                file.write(b"another picture")
+            return content or b""
+
+    (tmp_path / "scan.png").write_bytes(b"a picture")
+    os.utime(tmp_path / "scan.png", (1e9, 1e9))
+    monkeypatch.setattr(Path, "open", lambda path, *_: Late(path))
+    (picture,) = readable([tmp_path / "scan.png"], True, Outcome())
+    monkeypatch.undo()
+    assert picture.content == b"a picture"
+    assert not delete_same(picture.path, picture.arrival)
 
 
 def test_ctrl_c_ends_in_order(command: Command, crodobo: Crodobo, usual: list[str | Path], predictions: Path) -> None:

@@ -62,10 +62,10 @@ class Served:
         text = self.ask("GET", "/metrics")[2].decode()
         return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} ")))
 
-    def begin(self, path: str, length: int, part: bytes = b"x") -> socket.socket:
+    def begin(self, path: str, length: int, part: bytes = b"x", method: str = "POST") -> socket.socket:
         """A request whose body has only begun to come."""
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
         connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + part)
         return connection
 

@@ -49,6 +49,11 @@ def with_header(text: str, version: int = 1) -> bytes:
     return b"\x93NUMPY" + bytes([version, 0]) + len(content).to_bytes(2 if version == 1 else 4, "little") + content
 
 
+def with_shape(shape: tuple[int, ...]) -> bytes:
+    """An array of bytes that says so of its shape."""
+    return with_header(repr({"descr": "|u1", "fortran_order": False, "shape": shape}))
+
+
 def form(*files: bytes, boundary: bytes = b"limit") -> bytes:
     head = b'--%s\r\nContent-Disposition: form-data; name="file"; filename="1.png"\r\n\r\n'
     return b"".join(head % boundary + file + b"\r\n" for file in files) + b"--%s--\r\n" % boundary
@@ -239,6 +244,18 @@ def test_pickles_are_not_read() -> None:
         (bytes(13), RAW, 400),
         (as_npy(np.zeros((9, *SHAPE), np.uint8)), NPY, 413),
         (as_npy(np.zeros((0, *SHAPE), np.uint8)), NPY, 400),
+        (
+            with_header(
+                "{'descr': '|u1', 'fortran_order': False, 'shape': (0, 2**70, 1, 1)}".replace("2**70", "9" * 22)
+            ),
+            NPY,
+            400,
+        ),
+        (
+            with_header("{'descr': '|u1', 'fortran_order': False, 'shape': (0, 10000000000000, 10000000000000)}"),
+            NPY,
+            400,
+        ),
         (as_npy(np.zeros((2, *SHAPE), np.int64)), NPY, 400),
         (as_npy(np.zeros((2, *SHAPE), ">f4")), NPY, 400),
         (form(*[b"x"] * 9), f"{FORM}; boundary=limit", 413),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import numpy as np
 import pytest
 import torch
@@ -216,6 +217,26 @@ def test_patience_ends(client: Client, served: Any, key: str, images: np.ndarray
             client.predict(images[:2])
     assert error.value.status == 503
     assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 520])
+def test_what_a_proxy_says_of_a_request_that_the_service_may_have_had_is_no_reason_to_send_it_again(
+    served: Any, key: str, images: np.ndarray, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    def proxied(http: httpx2.Client, method: str, url: str, **content: Any) -> httpx2.Response:
+        if method == "GET":
+            return request(http, method, url, **content)
+        sent.append(url)
+        return httpx2.Response(status, content=b"upstream connect error or reset before headers")
+
+    request = httpx2.Client.request
+    monkeypatch.setattr(httpx2.Client, "request", proxied)
+    with Client(served.url, key) as client:
+        with pytest.raises(Unanswered, match="no receipt"):
+            client.predict(images[:2])
+        assert len(sent) == 1
 
 
 # Keys

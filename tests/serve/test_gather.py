@@ -34,7 +34,7 @@ class Echo:
         self.queries: list[tuple[Control, list[int]]] = []
         self.error: Exception | None = None
         self.failure: str | None = None
-        self.saved: Future[str | None] | None = None
+        self.saves: list[Future[None] | None] = []  # of the queries, one after the other
 
     def answer(self, images: torch.Tensor, adapt: bool, order: Any) -> Answer:
         self.at_work.set()
@@ -43,7 +43,8 @@ class Echo:
             raise self.error
         marks = images[:, 0, 0, 0].clone()
         self.queries.append((Control(adapt, order), marks.int().tolist()))
-        return Answer(Prediction(marks.float()[:, None]), "receipt", len(self.queries), 0.01, self.saved)
+        saved = self.saves.pop(0) if self.saves else None
+        return Answer(Prediction(marks.float()[:, None]), "receipt", len(self.queries), 0.01, saved)
 
 
 async def until_at_work(echo: Echo) -> None:
@@ -251,14 +252,12 @@ def test_a_query_that_fails_is_told_to_its_requests_and_the_next_is_answered() -
 
 def test_nobody_is_answered_before_what_was_learned_is_kept_and_the_next_query_does_not_wait_for_that() -> None:
     echo = Echo()
-    echo.saved = saved = Future()
+    saved: Future[None] = Future()
+    echo.saves = [saved, None]
 
     async def work(gatherer: Gatherer) -> Rows:
         first = asyncio.create_task(gatherer.submit(marked(1), Control()))
         await until_at_work(echo)
-        while not echo.queries:
-            await asyncio.sleep(0.001)
-        echo.saved = None
         assert marks(await gatherer.submit(marked(2), Control())) == [2]
         assert not first.done()
         saved.set_result(None)
@@ -267,9 +266,69 @@ def test_nobody_is_answered_before_what_was_learned_is_kept_and_the_next_query_d
     assert marks(gathering(echo, work)) == [1]
 
 
+def test_where_what_was_learned_cannot_be_kept_all_are_told() -> None:
+    echo = Echo()
+    echo.saves = [saved := Future[None]()]
+    saved.set_exception(OSError("the disk is full"))
+    told: list[bool] = []
+
+    async def work(gatherer: Gatherer) -> list[Any]:
+        asked = [gatherer.submit(marked(mark), Control()) for mark in range(2)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    failed = gathering(echo, work, after=lambda: told.append(True))
+    assert [type(each) for each in failed] == [OSError] * 2
+    assert told == [True]
+
+
+def test_what_became_of_a_query_is_seen_also_where_its_client_has_gone_away() -> None:
+    echo = Echo(held=True)
+    echo.error = ValueError("broken")
+    told = asyncio.Event()
+
+    async def work(gatherer: Gatherer) -> None:
+        gone = asyncio.create_task(gatherer.submit(marked(1), Control()))
+        await until_at_work(echo)
+        gone.cancel()
+        echo.let_go.set()
+        await asyncio.wait_for(told.wait(), 10)
+
+    gathering(echo, work, after=told.set)
+
+
+def test_the_time_that_a_request_took_to_come_counts() -> None:
+    echo = Echo(held=True)
+
+    async def work(gatherer: Gatherer) -> None:
+        first = asyncio.create_task(gatherer.submit(marked(1), Control()))
+        await until_at_work(echo)
+        with pytest.raises(Busy, match="no answer within"):
+            await gatherer.submit(marked(2), Control(), began=time.monotonic() - 10)
+        echo.let_go.set()
+        await first
+
+    gathering(echo, work)
+    assert [marks for _, marks in echo.queries] == [[1]]
+
+
+def test_who_is_sent_away_is_told_how_long_the_queue_will_take() -> None:
+    async def work(gatherer: Gatherer) -> float:
+        waiting = [asyncio.create_task(gatherer.submit(marked(1, 8), Control())) for _ in range(3)]
+        await asyncio.sleep(0)
+        gatherer.seconds = 2.0
+        with pytest.raises(Busy) as caught, gatherer.admitted():
+            pass
+        for each in waiting:
+            each.cancel()
+        return caught.value.retry_after or 0
+
+    assert gathering(Echo(), work, started=False, limit=0) == 2.0 * (1 + 3)
+    assert gathering(Echo(), work, started=False, limit=0, deadline=5.0) == 5.0
+
+
 def test_closing_waits_until_all_is_kept() -> None:
     echo = Echo()
-    echo.saved = saved = Future()
+    echo.saves = [saved := Future[None]()]
 
     async def work(gatherer: Gatherer) -> Rows:
         asked = asyncio.create_task(gatherer.submit(marked(1), Control()))

@@ -278,12 +278,20 @@ def test_pages_of_other_sites_and_other_names_of_this_machine_are_refused_where_
     """A browser would send their requests from here."""
     before = server.metric("crodobo_queries_total")
     kind, body = "application/octet-stream", server.images().tobytes()
-    for headers in ({"Host": "rebound.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Sec_Fetch_Site": "same-site"}):
+    others: tuple[dict[str, str], ...] = (
+        {"Host": "rebound.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"http://127.0.0.1:{server.port + 1}"},
+    )
+    for headers in others:
         for path in ("/v1/predict", "/admin/reset"):
             status, _, content = server.ask("POST", path, body, Content_Type=kind, **headers)
             assert (status, "another site" in error(content)) == (403, True)
-    for host in ("localhost:80", "127.0.0.1", "[::1]:8000"):
-        assert server.ask("GET", "/metrics", Host=host)[0] == 200
+    for host in ("localhost:80", "127.0.0.1", "[::1]:8000", "[::1]"):
+        assert server.ask("GET", "/metrics", Host=host, Origin=f"http://{host}")[0] == 200
     assert server.metric("crodobo_queries_total") == before
 
 

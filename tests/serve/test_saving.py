@@ -14,11 +14,12 @@ class Disk:
         self.written: list[int] = []
         self.busy, self.let_go = threading.Event(), threading.Event()
 
-    def write(self, state: int) -> str | None:
+    def write(self, state: int) -> None:
         self.busy.set()
         self.let_go.wait(30)
         self.written.append(state)
-        return "it is full" if state == 13 else None
+        if state == 13:
+            raise OSError("it is full")
 
 
 def test_of_states_that_wait_for_a_slow_disk_the_newest_is_written_for_all() -> None:
@@ -40,7 +41,9 @@ def test_what_went_wrong_is_said_to_who_waits() -> None:
     disk = Disk()
     disk.let_go.set()
     saver = Saver(disk.write)
-    assert saver.save(13).result(30) == "it is full"
+    with pytest.raises(OSError, match="it is full"):
+        saver.save(13).result(30)
+    assert saver.save(14).result(30) is None  # and the next is none the worse for it
     saver.close()
 
 

@@ -1,7 +1,9 @@
 """The service without wires: what it counts, what it keeps, and what it refuses to go on with."""
 
 import json
+import os
 import shutil
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,11 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
 
 from crodobo.burn.ledger import NAME as LEDGER
 from crodobo.burn.log import Log
+from crodobo.checkpoint import NAME
 from crodobo.config import DataSettings
-from crodobo.errors import BadCheckpoint, CrodoboError
+from crodobo.errors import BadCheckpoint, BadData, CrodoboError
+from crodobo.files import unfinished_name
 from crodobo.methods import get_method
 from crodobo.serve.service import Service
 from crodobo.serve.settings import ServeSettings
@@ -52,18 +57,24 @@ def numbers(service: Service) -> list[int]:
     return [line["query"] for line in lines if line["kind"] == "query"]
 
 
+def met(service: Service) -> int:
+    """Queries that the checkpoint's learners have learned from."""
+    with safe_open(service.settings.state / NAME, framework="pt") as file:
+        progress: dict[str, int] = json.loads(file.metadata()["crodobo"])["progress"]
+    return progress["queries"]
+
+
 def weights(service: Service) -> torch.Tensor:
     return torch.cat([value.flatten() for value in service.method.learners[0].network.parameters()]).detach().clone()
 
 
 def test_the_next_process_goes_on_where_this_one_was_and_gives_no_number_twice(make: Make) -> None:
     with closing(make()) as first:
-        answer = first.answer(IMAGES.clone())
-        assert answer.saved
-        assert (answer.query, answer.saved.result(30)) == (1, None)
-        assert first.answer(IMAGES.clone(), adapt=False).saved is None  # nothing was learned
+        assert first.answer(IMAGES.clone()).query == 1
+        assert first.answer(IMAGES.clone(), adapt=False).query == 2
         assert (first.met, first.ledger.last_query) == (1, 2)
         learned = weights(first)
+    assert met(first) == 1
     with closing(make()) as second:
         assert torch.equal(weights(second), learned)
         assert second.met == 1
@@ -72,11 +83,12 @@ def test_the_next_process_goes_on_where_this_one_was_and_gives_no_number_twice(m
 
 
 def test_a_reset_forgets_all_queries_and_is_remembered(make: Make) -> None:
-    with closing(make()) as first:
+    with closing(make(checkpoint_every=1)) as first:
         new = weights(first)
         first.answer(IMAGES.clone())
         assert not torch.equal(weights(first), new)
         first.reset()
+        assert met(first) == 0
         assert torch.equal(weights(first), new)
     with closing(make()) as second:
         assert torch.equal(weights(second), new)
@@ -90,6 +102,65 @@ def test_a_reset_forgets_all_queries_and_is_remembered(make: Make) -> None:
 def test_an_answer_waits_for_its_checkpoint_only_as_often_as_was_asked(make: Make) -> None:
     with closing(make(checkpoint_every=2)) as service:
         assert [service.answer(IMAGES.clone()).saved is not None for _ in range(4)] == [False, True, False, True]
+        assert service.answer(IMAGES.clone(), adapt=False).saved is None  # nothing was learned
+
+
+def test_what_is_written_is_what_was_known_then_however_late_it_is_written(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, written = threading.Event(), []
+
+    def save(folder: Path, tensors: dict[str, torch.Tensor], *_: object) -> None:
+        slow.wait(30)
+        written.append({name: value.clone() for name, value in tensors.items()})
+
+    with closing(make(checkpoint_every=1)) as service:
+        monkeypatch.setattr("crodobo.serve.service.save_checkpoint", save)
+        first = service.answer(IMAGES.clone())
+        known = {name: value.clone() for name, value in service.method.state().items()}
+        service.answer(IMAGES.clone())
+        slow.set()
+        assert first.saved
+        first.saved.result(30)
+    assert all(torch.equal(value, written[0][name]) for name, value in known.items())
+
+
+def test_where_what_was_learned_cannot_be_written_nothing_more_is_answered(make: Make) -> None:
+    service = make(checkpoint_every=1)
+    unfinished_name(service.settings.state / NAME).mkdir()  # as if the disk were full
+    saved = service.answer(IMAGES.clone()).saved
+    assert saved
+    with pytest.raises(CrodoboError, match="what was learned cannot be written"):
+        saved.result(30)
+    assert not service.answering
+    service.close("failed")
+    assert met(service) == 0
+
+
+def test_a_start_that_fails_leaves_the_checkpoint_as_it_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(make()) as first:
+        first.answer(IMAGES.clone())
+    taken: list[object] = []
+
+    def take(service: Service, tensors: dict[str, torch.Tensor]) -> None:
+        taken.append(service)
+        if len(taken) == 2:
+            raise BadCheckpoint("it is of another version")
+
+    monkeypatch.setattr(Service, "_take", take)
+    with pytest.raises(BadCheckpoint):
+        make()
+    second = taken[-1]
+    assert isinstance(second, Service)
+    second.close("failed")
+    assert met(second) == 1
+
+
+def test_a_class_whose_name_cannot_be_sent_is_refused_at_the_start(make: Make, public: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(public, tmp_path / "source")
+    (source / "cat").rename(os.fsdecode(os.fsencode(source) + b"/c\xff"))
+    with pytest.raises(BadData, match="rename its folder"):
+        make(source)
 
 
 @pytest.mark.parametrize("change", ["a class has another name", "there is one more image"])

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -276,3 +277,24 @@ def test_json_that_would_keep_all_others_waiting_is_refused() -> None:
     with pytest.raises(BadRequest, match="larger than 16 MB; send pixels as bytes") as caught:
         parse(torch.zeros(2**24 + 1, dtype=torch.uint8), None, (1, 2, 2))
     assert caught.value.status == 413
+
+
+def test_a_text_among_numbers_is_refused_before_all_of_them_become_texts() -> None:
+    request = right(samples=2000)
+    request["inputs"][0]["data"] = ["x" * 20_000, *request["inputs"][0]["data"][1:]]
+    body, length = packed(request)
+    tracemalloc.start()
+    try:
+        refused(body, length)
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "data", [[[1, 2, 3], [4]], [[1, 2], 3, 4], [True, 1, 1, 1], ["1", 1, 1, 1], [None, 1, 1, 1], []]
+)
+def test_data_that_is_not_as_many_numbers_in_every_row_is_refused(data: list[Any]) -> None:
+    body, length = packed({"inputs": [{"name": "images", "shape": [1, 1, 2, 2], "datatype": "FP32", "data": data}]})
+    with pytest.raises(BadRequest):
+        parse(body, length, (1, 2, 2))

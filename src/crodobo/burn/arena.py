@@ -107,7 +107,7 @@ class Arena(Memory):
 
     def _holds(self, tensor: Tensor) -> bool:
         address = tensor.data_ptr()
-        return any(chunk.address <= address < chunk.address + len(chunk.map) for chunk in self._chunks)
+        return any(chunk.address <= address < chunk.address + len(chunk.map) for chunk in tuple(self._chunks))
 
     def _place(self, tensor: Tensor) -> Tensor:
         """Room for a tensor, laid out as it is."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +54,7 @@ class Log:
 
     def __init__(self, path: Path | None = None) -> None:
         self._descriptor: int | None = None
+        self._lost = False  # whether the last event was
         if path:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,4 +83,10 @@ class Log:
         if self._descriptor is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
             line = json.dumps({"time": time} | checked.model_dump(exclude_none=True))
-            os.write(self._descriptor, line.encode() + b"\n")
+            try:
+                os.write(self._descriptor, line.encode() + b"\n")
+                self._lost = False
+            except OSError as error:  # what is logged has been done: it is not undone because nobody can read of it
+                if not self._lost:
+                    print(f"the log cannot be written to ({error.strerror}); events are lost", file=sys.stderr)
+                self._lost = True

@@ -21,8 +21,7 @@ from crodobo.errors import BadSettings, NoService, RequestRefused, ServiceError,
 CONNECT = 10.0  # seconds for a connection to come about
 IDLE = 2.0  # seconds that an unused connection is kept; servers close theirs after five, and it may cost a request
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between attempts, where the service does not say
-BUSY = (429, 503)  # come again: nothing was learned
-FAILED = (500, 502, 504)  # in the middle of it, or on the way back
+BUSY = (429, 503)  # come again: nothing was learned, if it is the service who says so
 BAD_IMAGE = re.compile(r"image (\d+) cannot be used: (.*)")
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 File = str | PathLike[str]
@@ -108,7 +107,7 @@ class Connection:
                 if response.is_success:
                     return response
                 trouble = self._refusal(response, repeatable)
-                if response.status_code not in BUSY:
+                if response.status_code not in BUSY or isinstance(trouble, Unanswered):
                     raise trouble
                 wait = asked_wait(response) * random.uniform(1.0, 1.25) or wait
             if time.monotonic() + wait > end:
@@ -158,11 +157,12 @@ class Connection:
 
     def _refusal(self, response: httpx2.Response, repeatable: bool) -> ServiceError:
         """The service's own sentence, and what to do."""
-        status, sentence = response.status_code, f"HTTP {response.status_code}"
+        status, sentence, own = response.status_code, f"HTTP {response.status_code}", False
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            sentence = str(response.json()["error"])
+            sentence, own = str(response.json()["error"]), True
         todo = {401: "; give the right key", 403: "; use another key", 404: "; check the address"}.get(status, "")
-        if status in FAILED and not repeatable:
+        told_to_come_again = own and status in BUSY  # a proxy says it also of what the service has had
+        if status >= 500 and not told_to_come_again and not repeatable:
             return self._unanswered(sentence)
         found = BAD_IMAGE.match(sentence) if status == 400 else None
         image, reason = (int(found[1]) - 1, found[2]) if found else (None, sentence)

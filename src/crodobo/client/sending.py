@@ -177,7 +177,7 @@ def readable(paths: Sequence[Path], delete: bool, outcome: Outcome) -> Iterator[
             continue
         try:
             with path.open("rb") as file:
-                content, status = file.read(), os.fstat(file.fileno())
+                status, content = os.fstat(file.fileno()), file.read()  # in this order: what is written later shows
         except OSError as error:
             outcome.refused.append((path, f"it cannot be read ({error.strerror})"))
             continue

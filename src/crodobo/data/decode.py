@@ -10,6 +10,7 @@ from crodobo.config import Fit
 from crodobo.errors import BadImage
 from crodobo.formats import FORMATS
 
+ROWS = 64  # that are converted at a time
 TWELVE_BITS = 4096  # a 16-bit picture without a larger value comes from a 12-bit sensor, as in radiology
 
 MOST_PIXELS = 89_478_485  # from here on Pillow warns of a decompression bomb; it refuses twice that
@@ -82,7 +83,7 @@ def to_pixels(image: Image.Image, shape: tuple[int, int, int], fit: Fit = "squas
 def eight_bits(image: Image.Image) -> Image.Image:
     """The picture with eight bits a channel and nothing to see through."""
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_to_bytes(np.asarray(image).astype(np.float64), fractions=image.mode == "F"))
+        return Image.fromarray(_to_bytes(np.asarray(image), fractions=image.mode == "F"))
     if "A" in image.mode or "a" in image.mode or "transparency" in image.info:
         seen = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
@@ -101,9 +102,16 @@ def _to_bytes(values: np.ndarray, fractions: bool = False) -> np.ndarray:
         raise ValueError("it has pixels that are no numbers")
     low, high = float(values.min()), float(values.max())
     if low < 0 or high >= 2**16:
-        values, top = values - low, (high - low) or 1.0
+        bottom, top = low, (high - low) or 1.0
     elif fractions and high <= 1:
-        top = 1.0
+        bottom, top = 0.0, 1.0
     else:
-        top = 255.0 if high <= 255 else TWELVE_BITS - 1.0 if high < TWELVE_BITS else 2.0**16 - 1
-    return np.round(values * (255 / top)).astype(np.uint8)
+        bottom, top = 0.0, 255.0 if high <= 255 else TWELVE_BITS - 1.0 if high < TWELVE_BITS else 2.0**16 - 1
+    found = np.empty(values.shape, np.uint8)
+    for place in range(0, len(values), ROWS):  # a large picture in numbers of eight bytes would be a very large one
+        rows = values[place : place + ROWS].astype(np.float64)
+        rows -= bottom
+        rows *= 255 / top
+        found[place : place + ROWS] = np.round(rows, out=rows)
+        rows[:] = 0  # numpy keeps small arrays back for the next one that asks
+    return found

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from crodobo import __version__
 from crodobo.errors import CrodoboError, Interrupted
 from crodobo.serve import describe
-from crodobo.serve.around import Around
+from crodobo.serve.around import FAILED, Around
 from crodobo.serve.errors import Refused
 from crodobo.serve.gate import Gate
 from crodobo.serve.gather import Gatherer
@@ -44,11 +44,12 @@ class App:
             max_wait=settings.max_wait,
             limit=settings.queue,
             deadline=settings.deadline,
+            after=self.after_query,
         )
         self.gate = Gate(keys, settings.rate)
         self.metrics = Metrics(service, self.gatherer)
         self.watching = Watching(service, self.gatherer)
-        self.queries = Queries(service, self.gatherer, self.metrics, self.answered)
+        self.queries = Queries(service, self.gatherer, self.metrics)
         self.loading: asyncio.Task[None] | None = None
         self.stopped: Callable[[], None] = lambda: None  # how to end the server
         self.api = FastAPI(
@@ -64,7 +65,6 @@ class App:
         self.api.exception_handler(HTTPException)(self.refuse_http)
         self.api.exception_handler(RequestValidationError)(self.refuse_validation)
         self.api.exception_handler(CrodoboError)(self.refuse_known)
-        self.api.exception_handler(Exception)(self.refuse_error)
         self.routes()
 
     # Beginning and end
@@ -86,20 +86,20 @@ class App:
             pass
         except CrodoboError as error:
             self.service.state, self.service.failure = "failed", str(error)
-            self.stopped()
         except BaseException:
             self.service.state, self.service.failure = "failed", "the model could not be loaded"
-            self.stopped()
+            self.after_query()
             raise
         else:
             self.gatherer.start()
-        self.watching.tell()
+        self.after_query()
 
-    def answered(self) -> None:
-        """After each request: show it; and end, where the service can answer no more."""
-        self.watching.tell()
+    def after_query(self) -> None:
+        """Show what has changed; and end, where the service can answer no more."""
         if self.service.failure:
+            self.service.stopping.set()
             self.stopped()
+        self.watching.tell()
 
     def drain(self) -> None:
         """Accept nothing more; what was accepted is answered."""
@@ -126,14 +126,11 @@ class App:
         name = str(error.errors()[0]["loc"][-1])
         return JSONResponse({"error": f"the parameter {name} is not as it should be"}, 422)
 
-    async def refuse_known(self, request: Request, error: Exception) -> Response:
+    async def refuse_known(self, _: Request, error: Exception) -> Response:
         """What is wrong is for the operator; where it ends the service, that says it."""
         if not self.service.failure:
             self.service.reporter.note(str(error))
-        return await self.refuse_error(request, error)
-
-    async def refuse_error(self, _: Request, error: Exception) -> Response:
-        return JSONResponse({"error": "the service has failed at this request; its own log says more"}, 500)
+        return JSONResponse({"error": FAILED}, 500)
 
     # What is known of it
 
@@ -170,10 +167,11 @@ class App:
         self.queries.shape()
         if action in ("pause", "resume"):
             self.service.pause(action == "pause")
-        elif action == "reset":
-            await self.gatherer.in_turn(self.service.reset)
-        elif failed := await self.gatherer.in_turn(self.service.checkpoint):
-            raise Refused(503, f"no checkpoint could be written ({failed})", retry_after=10)
+        else:
+            try:
+                await self.gatherer.in_turn(self.service.reset if action == "reset" else self.service.checkpoint)
+            finally:
+                self.after_query()
         self.watching.tell()
         return {"done": action, "state": self.service.state}
 
@@ -206,8 +204,9 @@ class App:
             responses=describe.PREDICTED | refused(400, 401, 403, 408, 411, 413, 415, 422, 429, 500, 503),
             tags=["Plain"],
         )(self.queries.predict)
-        api.get("/metrics", dependencies=caller, responses=refused(401, 403, 429), **operating)(self.read_metrics)
-        api.get("/events", dependencies=caller, responses=refused(401, 403, 429), **operating)(self.watching.events)
+        watch: dict[str, Any] = {"dependencies": caller, "responses": refused(401, 403, 429, 503)} | operating
+        api.get("/metrics", **watch)(self.read_metrics)
+        api.get("/events", **watch)(self.watching.events)
         api.post("/admin/{action}", dependencies=admin, responses=refused(401, 403, 422, 429, 503), **operating)(
             self.act
         )

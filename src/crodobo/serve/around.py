@@ -1,12 +1,15 @@
-"""Around every request: security headers, its status is counted, and no body is left unread."""
+"""Around every request: security headers, its status is counted, no body stays unread, every error has an answer."""
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
 from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+FAILED = "the service has failed at this request; its own log says more"
 UNREAD = 2**20  # bytes of a refused request's body that are read nevertheless
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -16,6 +19,9 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
+
+
+logger = logging.getLogger("uvicorn.error")
 
 
 class Around:
@@ -32,7 +38,7 @@ class Around:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        whole = False
+        whole = begun = False
 
         async def receiving() -> Message:
             nonlocal whole
@@ -41,7 +47,9 @@ class Around:
             return message
 
         async def sending(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
@@ -58,4 +66,10 @@ class Around:
                         left -= len((await receiving()).get("body", b""))
             return whole
 
-        await self.app(scope, receiving, sending)
+        try:
+            await self.app(scope, receiving, sending)
+        except Exception:
+            logger.exception("an error that nobody has foreseen")
+            if begun:
+                raise
+            await JSONResponse({"error": FAILED}, 500)(scope, receiving, sending)

@@ -1,6 +1,7 @@
 """Bodies of requests: read straight into the arena, and what images they hold."""
 
 import asyncio
+import contextlib
 import io
 import math
 from collections.abc import AsyncIterator
@@ -71,7 +72,13 @@ async def images_of(
     else:
         known = ", ".join((*IMAGES, NPY, RAW, FORM))
         raise BadRequest(f"a body of this type cannot be read; the types are {known}", 415)
-    return await asyncio.to_thread(_decoded, files, shape, fit, memory, limits.pixels)
+    work = asyncio.ensure_future(asyncio.to_thread(_decoded, files, shape, fit, memory, limits.pixels))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:  # the thread goes on; what it has made then is burned too
+        with contextlib.suppress(Exception):
+            memory.burn([await work])
+        raise
 
 
 def _decoded(files: list[bytes], shape: tuple[int, int, int], fit: Fit, memory: Memory, most: int) -> Tensor:
@@ -112,7 +119,7 @@ def _npy(body: Tensor, most: int) -> Tensor:
         raise BadRequest("the body is no array of numbers in numpy's format") from None
     if dtype not in (np.uint8, np.float32, np.float64) or len(shape) not in (3, 4):
         raise BadRequest("the array must be images of uint8 or float32: samples × channels × height × width")
-    if min(shape) < 0 or math.prod(shape) * dtype.itemsize != len(content) - head.tell():
+    if min(shape) < 1 or math.prod(shape) * dtype.itemsize != len(content) - head.tell():
         raise BadRequest("the array has not as many numbers as its shape says")
     array = content[head.tell() :].view(dtype).reshape(shape, order="F" if by_columns else "C")
     array = array[None] if array.ndim == 3 else array

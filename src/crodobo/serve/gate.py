@@ -47,7 +47,19 @@ class Gate:
 
     def _from_here(self, request: Request) -> Caller:
         """Somebody on this machine; a page of another site that is open in his browser is somebody else."""
-        name = request.headers.get("host", "localhost").rsplit(":", 1)[0].strip("[]")
-        if not is_loopback(name) or request.headers.get("sec-fetch-site", "none") not in OWN:
+        host, origin = request.headers.get("host", "localhost"), request.headers.get("origin")
+        strange = origin is not None and origin.partition("://")[2] != host
+        if strange or not is_loopback(name_of(host)) or request.headers.get("sec-fetch-site", "none") not in OWN:
             raise Refused(403, "another site may not do this; without keys, the service is asked for as localhost")
         return Caller(request.client.host if request.client else "local", "admin")
+
+
+def name_of(host: str) -> str:
+    """The name in a `Host` header, which may have a port.
+
+    >>> name_of("localhost:8000"), name_of("[::1]:8000"), name_of("[::1]"), name_of("127.0.0.1")
+    ('localhost', '::1', '::1', '127.0.0.1')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

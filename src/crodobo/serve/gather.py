@@ -68,10 +68,21 @@ class Gatherer:
         Requests that may be in the house, on their way in among them.
     deadline
         Seconds after which a request that still waits for its query is told to come again.
+    after
+        Called after each query, whatever became of it.
     """
 
-    def __init__(self, service: Service, *, size: int, max_wait: float, limit: int, deadline: float) -> None:
-        self.service = service
+    def __init__(
+        self,
+        service: Service,
+        *,
+        size: int,
+        max_wait: float,
+        limit: int,
+        deadline: float,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.service, self.after = service, after
         self.size, self.max_wait, self.limit, self.deadline = size, max_wait, limit, deadline
         self.inside = 0
         self.seconds = 0.1  # of a query, as they have been lately
@@ -97,13 +108,14 @@ class Gatherer:
         finally:
             self.inside -= 1
 
-    async def submit(self, images: Tensor, control: Control) -> Rows:
-        """Have images answered; they are burned when this returns, whatever happens."""
+    async def submit(self, images: Tensor, control: Control, began: float | None = None) -> Rows:
+        """Have images answered; the deadline counts from when their request began, by default from now."""
         piece = Piece(images, control)
+        left = self.deadline - (0 if began is None else piece.arrived - began)
         self.queue.append(piece)
         self._changed.set()
         try:
-            return await asyncio.wait_for(asyncio.shield(piece.answered), self.deadline)
+            return await asyncio.wait_for(asyncio.shield(piece.answered), max(0.0, left))
         except TimeoutError:
             if piece in self.queue:
                 raise Busy(f"there was no answer within {self.deadline:g} seconds", self.expected_wait()) from None
@@ -193,10 +205,7 @@ class Gatherer:
                 self._worker, self.service.answer, images, control.adapt, control.order
             )
         except BaseException as error:
-            for piece in batch:
-                if not piece.answered.done():
-                    piece.answered.set_exception(error)
-                    piece.answered.exception()  # taken note of, if nobody waits for it any more
+            self._tell_all(batch, error)
             if not isinstance(error, Exception):
                 raise
             return
@@ -208,8 +217,12 @@ class Gatherer:
     async def _deliver(self, batch: list[Piece], answer: Answer, started: float) -> None:
         """Give all their rows when what was learned from them is on disk."""
         learned = time.monotonic()
-        if answer.saved:
-            await asyncio.wrap_future(answer.saved)
+        try:
+            if answer.saved:
+                await asyncio.wrap_future(answer.saved)
+        except BaseException as error:
+            self._tell_all(batch, error)
+            return
         saved = time.monotonic() - learned
         start = 0
         for piece in batch:
@@ -217,6 +230,15 @@ class Gatherer:
             if not piece.answered.done():
                 piece.answered.set_result(Rows(answer, start, stop, started - piece.arrived, saved))
             start = stop
+        self.after()
+
+    def _tell_all(self, batch: list[Piece], error: BaseException) -> None:
+        """That their query has failed."""
+        for piece in batch:
+            if not piece.answered.done():
+                piece.answered.set_exception(error)
+                piece.answered.exception()  # taken note of, if nobody waits for it any more
+        self.after()
 
 
 def together(pieces: list[Tensor], memory: Memory) -> Tensor:

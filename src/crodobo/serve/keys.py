@@ -19,6 +19,7 @@ from crodobo.files import write_atomically
 
 Role = Literal["client", "admin"]
 PREFIX = "crodobo_"
+MOST_CALLERS = 10_000  # that are remembered by a rate
 
 
 class Entry(BaseModel):
@@ -164,10 +165,9 @@ class Rate:
         at = time.monotonic() if at is None else at
         left, before = self._left.get(caller, (self._burst, at))
         left = min(self._burst, left + (at - before) * self._per_second)
-        if left >= 1:
-            self._left[caller] = (left - 1, at)
-            return 0.0
-        self._left[caller] = (left, at)
-        if len(self._left) > 10_000:
-            self._left = {name: value for name, value in self._left.items() if at - value[1] < 60}
-        return (1 - left) / self._per_second
+        if len(self._left) > MOST_CALLERS:
+            full = self._burst / self._per_second  # seconds after which a caller may as well be forgotten
+            self._left = {name: value for name, value in self._left.items() if at - value[1] < full}
+        passes = left >= 1
+        self._left[caller] = (left - passes, at)
+        return 0.0 if passes else (1 - left) / self._per_second

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -23,6 +23,7 @@ from crodobo.serve.tensors import InferRequest, answer, parse
 
 BODIES = 4  # of the largest size that there is room for at a time
 SMALL = 2**20  # bytes; such bodies are let in beside them
+DECODERS = 2  # requests whose files are decoded at a time: a small file can be a large picture
 
 
 class Queries:
@@ -36,14 +37,13 @@ class Queries:
         Makes queries of requests.
     metrics
         Told how long each took.
-    answered
-        Called after each.
     """
 
-    def __init__(self, service: Service, gatherer: Gatherer, metrics: Metrics, answered: Callable[[], None]) -> None:
-        self.service, self.gatherer, self.metrics, self.answered = service, gatherer, metrics, answered
+    def __init__(self, service: Service, gatherer: Gatherer, metrics: Metrics) -> None:
+        self.service, self.gatherer, self.metrics = service, gatherer, metrics
         self.limits = Limits(service.settings.query_size, service.settings.max_pixels)
         self.coming = 0  # bytes of all bodies in the house
+        self.decoding = asyncio.Semaphore(DECODERS)
 
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width that the model takes, if it answers at all."""
@@ -65,12 +65,13 @@ class Queries:
         header = request.headers.get("inference-header-content-length")
         if header is not None and not (header.isascii() and header.isdigit() and len(header) < 16):
             raise BadRequest("Inference-Header-Content-Length is no number")
+        began = time.monotonic()
         async with self.body(request) as body:
             asked = parse(body, None if header is None else int(header), self.service.source.shape)
             with room_in_memory():
                 asked.images = self.service.memory.take(asked.images)
             try:
-                rows = await self.rows(request, asked.images, control_of(asked.parameters))
+                rows = await self.rows(request, asked.images, control_of(asked.parameters), began)
             finally:
                 self.service.memory.burn([asked.images])
         return self.reply(asked, rows)
@@ -85,13 +86,14 @@ class Queries:
     ) -> Response:
         """Adapt to one image or many, predict them, burn them."""
         kind = request.headers.get("content-type", "")
-        data, shape = self.service.settings.data, self.shape()
+        data, shape, began = self.service.settings.data, self.shape(), time.monotonic()
         async with self.body(request) as body:
-            with room_in_memory():
-                fit = data.fit if data else "squash"
-                images = await images_of(body, kind, shape, fit, self.service.memory, self.limits, dtype)
+            async with self.turn_to_decode(began):
+                with room_in_memory():
+                    fit = data.fit if data else "squash"
+                    images = await images_of(body, kind, shape, fit, self.service.memory, self.limits, dtype)
             try:
-                rows = await self.rows(request, images, Control(adapt, order))
+                rows = await self.rows(request, images, Control(adapt, order), began)
             finally:
                 self.service.memory.burn([images])
         outputs = self.outputs(rows)
@@ -143,14 +145,26 @@ class Queries:
         finally:
             self.coming -= size
 
-    async def rows(self, request: Request, images: Tensor, control: Control) -> Rows:
+    @contextlib.asynccontextmanager
+    async def turn_to_decode(self, began: float) -> AsyncIterator[None]:
+        """One of the few who may decode files at a time, if that is before the deadline."""
+        try:
+            async with asyncio.timeout(self.service.settings.deadline - (time.monotonic() - began)):
+                await self.decoding.acquire()
+        except TimeoutError:
+            raise Busy("there are too many files to decode", self.gatherer.expected_wait()) from None
+        try:
+            yield
+        finally:
+            self.decoding.release()
+
+    async def rows(self, request: Request, images: Tensor, control: Control, began: float) -> Rows:
         """Have images answered, unless the client goes away before it is their turn."""
         if wrong := pixels.misfit(images, self.service.source.shape):
             raise BadRequest(f"the batch {wrong}")
         if len(images) > (most := self.service.settings.query_size):
             raise BadRequest(f"a request has at most {most} images here; send more in several requests", 413)
-        started = time.monotonic()
-        work = asyncio.ensure_future(self.gatherer.submit(images, control))
+        work = asyncio.ensure_future(self.gatherer.submit(images, control, began))
         gone = asyncio.ensure_future(until_gone(request))
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -161,8 +175,7 @@ class Queries:
             gone.cancel()
             work.cancel()
             await asyncio.wait((work,))  # out of the queue, before its images are burned
-            self.answered()
-        total = time.monotonic() - started
+        total = time.monotonic() - began
         phases = {"wait": rows.waited, "adapt": rows.answer.seconds, "save": rows.saved, "total": total}
         for phase, seconds in phases.items():
             self.metrics.latency.labels(phase).observe(seconds)

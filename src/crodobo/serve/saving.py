@@ -12,7 +12,7 @@ State = TypeVar("State")
 @dataclass
 class _Waiting(Generic[State]):
     state: State
-    written: "Future[str | None]"
+    written: "Future[None]"
 
 
 class Saver(Generic[State]):
@@ -24,7 +24,7 @@ class Saver(Generic[State]):
     Parameters
     ----------
     write
-        Puts a state on disk; gives what went wrong, if anything did.
+        Puts a state on disk; what it raises is told to all who wait for that state.
 
     Examples
     --------
@@ -36,13 +36,13 @@ class Saver(Generic[State]):
     >>> saver.close()
     """
 
-    def __init__(self, write: Callable[[State], str | None]) -> None:
+    def __init__(self, write: Callable[[State], None]) -> None:
         self._write = write
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._waiting: _Waiting[State] | None = None
 
-    def save(self, state: State) -> "Future[str | None]":
+    def save(self, state: State) -> "Future[None]":
         """Have a state written; done when it, or a newer one, is on disk."""
         with self._lock:
             if self._waiting:
@@ -55,8 +55,8 @@ class Saver(Generic[State]):
         """Come back when all is written."""
         self._thread.shutdown()
 
-    def _write_waiting(self) -> str | None:
+    def _write_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, None
         assert waiting
-        return self._write(waiting.state)
+        self._write(waiting.state)

@@ -93,7 +93,8 @@ def serve(service: Service, address: Address) -> None:
         http=Protocol,  # with httptools: h11 keeps the last body in its buffer while a connection is open
         ws="none",
         access_log=False,  # a line of it has a path, which a client may write anything into
-        log_level="warning",
+        log_level="error",  # that a request is no HTTP is not worth a line: anybody could fill the disk with them
+        proxy_headers=False,  # whoever says for whom he asks could be anybody
         server_header=False,
         timeout_graceful_shutdown=round(service.settings.deadline) + GRACE,
         ssl_certfile=address.certificate,

@@ -1,13 +1,14 @@
 """The service without its wires: learners, ledger and checkpoint, one query at a time."""
 
-import contextlib
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from safetensors import SafetensorError
 from torch import Tensor
 
 from crodobo.burn.ledger import NAME as LEDGER
@@ -21,7 +22,7 @@ from crodobo.checkpoint import load_checkpoint, save_checkpoint
 from crodobo.config import Order
 from crodobo.data import Public, Watcher, load_public
 from crodobo.engine import make_engine
-from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted, Residue
+from crodobo.errors import BadCheckpoint, BadData, CrodoboError, Interrupted, Residue
 from crodobo.learner import make_learners, warm_up
 from crodobo.methods import Method, get_method
 from crodobo.prediction import Prediction
@@ -41,14 +42,15 @@ WARM = "warm"  # the folder of learners that have learned the source and nothing
 class Answer:
     """What became of a query: its prediction, its receipt, and how long it took.
 
-    `saved` is done when what was learned is on disk; None where nothing was learned, or that is left for later.
+    `saved` is done when what was learned is on disk; None where nothing was learned, or that is left for later. It
+    fails where the disk does, and so does the service.
     """
 
     prediction: Prediction
     receipt: str
     query: int
     seconds: float
-    saved: "Future[str | None] | None" = None
+    saved: "Future[None] | None" = None
 
 
 class Learned(NamedTuple):
@@ -80,7 +82,7 @@ class Service:
         self.proof: Scan | None = None
         self.proved_at: str | None = None
         self.met = 0  # queries that the learners have learned from, in earlier processes too
-        self.loaded = False
+        self.loaded = self._begun = False
         self.stopping = threading.Event()
         self.ledger = Ledger(self.settings.state / LEDGER, self.key)
         self._saver = Saver(self._save)
@@ -100,6 +102,7 @@ class Service:
             settings.benchmark, settings.image_size, settings.data, cache_size=settings.cache_size, watcher=watcher
         )
         self.source, self._identity = public.source, settings.identity | {"stamp": public.stamp}
+        check_names(self.source.classes)
         stored, warm = self._stored(settings.state), self._stored(settings.state / WARM)
         self.method = self._make_method(public, warm.tensors if warm else None)
         if not warm:
@@ -119,6 +122,7 @@ class Service:
         # Numbers go on where the receipts are, not where the checkpoint is: a kill gives none of them to two queries.
         number = max(self.ledger.last_query, self.met)
         self.ledger.begin(settings.model_dump(mode="json"), after=number, scan=scan)
+        self._begun = True
         self.log.write("started", burn=options.burn, query=number)
         if self.state == "proving":
             self.state = "ready"
@@ -177,13 +181,14 @@ class Service:
         number = self.ledger.last_query + 1
         scan = self._prove_again() if self._is_due(self.settings.prove_every, number) else None
         receipt = self._receipt(len(prediction.probabilities), query.wiped, scan)
+        due = adapt and self._is_due(self.settings.checkpoint_every, self.met)
+        saved = self._saver.save(self._learned()) if due else None
         seconds = time.perf_counter() - started
         self._note(prediction, number, receipt, query.wiped, seconds, adapt)
         if scan and scan.finds:
             self._fail(f"of a test query that was burned, {places(scan)} are still in memory")
             raise Residue(self.failure)
-        due = adapt and self._is_due(self.settings.checkpoint_every, self.met)
-        return Answer(prediction, receipt, number, seconds, self._saver.save(self._learned()) if due else None)
+        return Answer(prediction, receipt, number, seconds, saved)
 
     def _is_due(self, every: int | None, number: int) -> bool:
         return every is not None and number % every == 0
@@ -222,12 +227,10 @@ class Service:
         self.adapting, self.state = not paused, "paused" if paused else "ready"
         self.log.write("paused" if paused else "resumed", query=self.ledger.last_query)
 
-    def checkpoint(self) -> str | None:
-        """Put all that is needed to go on on disk; what went wrong, if anything did."""
-        failed = self._saver.save(self._learned()).result()
-        if not failed:
-            self.log.write("checkpoint", query=self.ledger.last_query)
-        return failed
+    def checkpoint(self) -> None:
+        """Put all that is needed to go on on disk."""
+        self._saver.save(self._learned()).result()
+        self.log.write("checkpoint", query=self.ledger.last_query)
 
     def reset(self) -> None:
         """Let the learners be as they were when they had learned the source and nothing else."""
@@ -240,27 +243,42 @@ class Service:
         self.log.write("reset", query=self.ledger.last_query)
 
     def close(self, end: Literal["finished", "stopped", "failed"] = "stopped") -> None:
-        """Write the checkpoint and the ledger's closing line."""
-        if self.loaded:
-            self.checkpoint()
-            self.log.write("ended", end=end, query=self.ledger.last_query)
+        """Write the checkpoint and the ledger's closing line; what goes wrong becomes the service's `failure`."""
+        for work in (self.checkpoint, lambda: self.ledger.close("failed" if self.failure else end)):
+            try:
+                if self._begun:  # else the checkpoint is that of an earlier process, and stays
+                    work()
+            except CrodoboError as error:
+                self._fail(self.failure or str(error))
         self._saver.close()
-        with contextlib.suppress(CrodoboError) if end == "failed" else contextlib.nullcontext():  # that was said before
-            self.ledger.close(end)
+        self.ledger.close("failed")  # if it has not begun, or could not be closed in order
+        self.log.write("ended", end="failed" if self.failure else end, query=self.ledger.last_query)
 
     def _learned(self) -> Learned:
         """What the learners know at this moment."""
         return Learned({name: value.clone() for name, value in self.method.state().items()}, self.met)
 
-    def _save(self, learned: Learned) -> str | None:
-        """In the saver's thread."""
+    def _save(self, learned: Learned) -> None:
+        """In the saver's thread; a service that cannot keep what it learns answers no more."""
         try:
             self._write(self.settings.state, learned)
-        except OSError as error:
-            self.reporter.note(f"no checkpoint could be written ({error.strerror}); the service goes on without")
-            return error.strerror or "it is not known why"
-        return None
+        except (OSError, MemoryError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            self._fail(
+                f"what was learned cannot be written to {self.settings.state} ({reason}), and the service does not go "
+                "on without; put that right, then the same command does"
+            )
+            raise CrodoboError(self.failure) from None
 
     def _write(self, folder: Path, learned: Learned) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         save_checkpoint(folder, learned.tensors, self._identity, {"queries": learned.met})
+
+
+def check_names(classes: Sequence[str]) -> None:
+    """Refuse names of classes that cannot be sent to anybody."""
+    for name in classes:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise BadData(f"the class {name!r} has a name that is no text; rename its folder") from None

@@ -24,11 +24,11 @@ class ServeSettings(Settings):
     query_size: Positive = 64
     max_wait: NonNegative = 0.05  # seconds that a query waits to be filled
     queue: Positive = 128  # requests in the house
-    deadline: Seconds = 30.0  # of an answer
+    deadline: Seconds = 30.0  # until a request's query begins
     max_body: Positive = 64 * 2**20  # bytes
     max_pixels: Positive = 40_000_000  # of an image before it is brought to the model's size
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # requests a second of one client
-    checkpoint_every: Positive = 1
+    checkpoint_every: Positive = 10
     prove_every: Positive | None = None
 
     @property

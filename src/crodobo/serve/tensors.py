@@ -4,6 +4,7 @@ A request is JSON. With the binary tensor extension the JSON, whose length a hea
 bytes, which are taken as they lie there. Nothing of a request's content gets into an error's sentence.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from crodobo.serve.errors import BadRequest
 
 INPUT = "images"
 TYPES: dict[str, torch.dtype] = {"UINT8": torch.uint8, "FP32": torch.float32, "FP64": torch.float64}
+NOT_NUMBERS = "the input's data must be numbers that fit its datatype, as many in every row"
 OUTPUTS = ("labels", "confidence", "probabilities")
 MOST_JSON = 16 * 2**20  # bytes; nothing else is done while JSON is read, and all numbers of it become objects
 
@@ -60,16 +62,16 @@ def parse(body: Tensor, header_length: int | None, shape: tuple[int, ...]) -> In
     parameters = tensor.get("parameters", {})
     if not isinstance(parameters, dict):
         raise BadRequest("an input's parameters must be an object")
+    outputs, binary = _outputs(request)
+    named = request.get("id")
+    if not (named is None or (isinstance(named, str) and len(named) <= 128)):
+        raise BadRequest("id must be text of at most 128 characters")
     if "binary_data_size" in parameters:
         images = _binary(body[end:], parameters["binary_data_size"], TYPES[kind], sizes)
     else:
         images = _numbers(tensor.get("data"), TYPES[kind], sizes)
     if images.dtype == torch.float64:
         images = images.float()
-    outputs, binary = _outputs(request)
-    named = request.get("id")
-    if not (named is None or (isinstance(named, str) and len(named) <= 128)):
-        raise BadRequest("id must be text of at most 128 characters")
     return InferRequest(images, named, _object(request.get("parameters", {})), outputs, binary)
 
 
@@ -121,22 +123,38 @@ def _binary(content: Tensor, size: Any, dtype: torch.dtype, sizes: tuple[int, ..
 
 
 def _numbers(data: Any, dtype: torch.dtype, sizes: tuple[int, ...]) -> Tensor:
+    """Numbers in JSON, in one list or in lists of lists.
+
+    They are looked at before an array is made of them: numpy would make texts of all if there is a text among them,
+    each as long as the longest, and what it has made of small ones it keeps.
+    """
     if not isinstance(data, list):
         raise BadRequest("the input has neither data nor binary_data_size")
-    kind = np.uint8 if dtype == torch.uint8 else np.float32
-    try:
-        values = np.asarray(data)
-        if values.dtype.kind not in ("iu" if dtype == torch.uint8 else "iuf"):
-            raise ValueError
-        if dtype == torch.uint8 and values.size and not 0 <= values.min() <= values.max() <= 255:
-            raise ValueError
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-            images = torch.from_numpy(values.astype(kind))
-    except (ValueError, TypeError, OverflowError):
-        raise BadRequest("the input's data must be numbers that fit its datatype, as many in every row") from None
-    if images.numel() != math.prod(sizes):
+    values = _flat(data)
+    whole = dtype == torch.uint8
+    if not set(map(type, values)) <= ({int} if whole else {int, float}):
+        raise BadRequest(NOT_NUMBERS)
+    if len(values) != math.prod(sizes):
         raise BadRequest("the input's data has not as many numbers as its shape says")
-    return images.reshape(sizes)
+    if whole and not 0 <= min(values) <= max(values) <= 255:
+        raise BadRequest(NOT_NUMBERS)
+    try:
+        return torch.tensor(values, dtype=torch.uint8 if whole else torch.float32).reshape(sizes)
+    except (OverflowError, RuntimeError):
+        raise BadRequest(NOT_NUMBERS) from None
+
+
+def _flat(data: list[Any]) -> list[Any]:
+    """Lists in lists as one, if all are as deep and as long.
+
+    >>> _flat([[[1, 2], [3, 4]]])
+    [1, 2, 3, 4]
+    """
+    while data and isinstance(data[0], list):
+        if set(map(type, data)) != {list} or len(set(map(len, data))) != 1:
+            raise BadRequest(NOT_NUMBERS)
+        data = list(itertools.chain.from_iterable(data))
+    return data
 
 
 def _outputs(request: dict[str, Any]) -> tuple[tuple[str, ...], frozenset[str]]:
@@ -169,21 +187,24 @@ def answer(
     described, content = [], b""
     for name in request.outputs:
         values = outputs[name]
-        if isinstance(values, list):
-            entry: dict[str, Any] = {"name": name, "datatype": "BYTES", "shape": [len(values)]}
-            packed = b"".join(len(text.encode()).to_bytes(4, "little") + text.encode() for text in values)
-            plain: list[Any] = values
-        else:
-            entry = {"name": name, "datatype": "FP32", "shape": list(values.shape)}
-            packed, plain = values.astype("<f4").tobytes(), values.astype(np.float32).reshape(-1).tolist()
+        kind, shape = ("BYTES", [len(values)]) if isinstance(values, list) else ("FP32", list(values.shape))
+        entry: dict[str, Any] = {"name": name, "datatype": kind, "shape": shape}
         if name in request.binary:
+            packed = _packed(values)
             entry["parameters"] = {"binary_data_size": len(packed)}
             content += packed
         else:
-            entry["data"] = plain
+            entry["data"] = values if isinstance(values, list) else values.astype(np.float32).reshape(-1).tolist()
         described.append(entry)
     body = {"model_name": model, "model_version": version, "parameters": facts, "outputs": described}
     if request.id is not None:
         body["id"] = request.id
     header = json.dumps(body).encode()
     return header + content, len(header) if request.binary else None
+
+
+def _packed(values: np.ndarray | list[str]) -> bytes:
+    """As bytes: numbers as they are, texts each after its length."""
+    if isinstance(values, list):
+        return b"".join(len(text.encode()).to_bytes(4, "little") + text.encode() for text in values)
+    return values.astype("<f4").tobytes()

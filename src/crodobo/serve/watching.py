@@ -12,11 +12,13 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from crodobo import __version__
+from crodobo.serve.errors import Busy
 from crodobo.serve.gather import Gatherer
 from crodobo.serve.service import Service
 
 BEAT = 1.0  # seconds between two events when nothing happens
 PAUSE = 0.1  # seconds between two events at least
+MOST_WATCHERS = 64
 
 
 class Watching:
@@ -25,6 +27,7 @@ class Watching:
     def __init__(self, service: Service, gatherer: Gatherer) -> None:
         self.service, self.gatherer = service, gatherer
         self.started = time.monotonic()
+        self.watchers = 0
         self._changed = asyncio.Event()
 
     def tell(self) -> None:
@@ -59,16 +62,22 @@ class Watching:
 
         The first event has the last queries, those that follow have what is new.
         """
+        if self.watchers >= MOST_WATCHERS:
+            raise Busy("too many are watching", retry_after=10)
         return StreamingResponse(self._stream(), media_type="text/event-stream")
 
     async def _stream(self) -> AsyncIterator[str]:
         sent = -1
-        while True:
-            changed, now = self._changed, self.snapshot(sent)
-            yield f"data: {json.dumps(now)}\n\n"
-            sent = now["points"][-1]["query"] if now["points"] else sent
-            if self.service.stopping.is_set():
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), BEAT)
-            await asyncio.sleep(PAUSE)
+        self.watchers += 1
+        try:
+            while True:
+                changed, now = self._changed, self.snapshot(sent)
+                yield f"data: {json.dumps(now)}\n\n"
+                sent = now["points"][-1]["query"] if now["points"] else sent
+                if self.service.stopping.is_set():
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), BEAT)
+                await asyncio.sleep(PAUSE)
+        finally:
+            self.watchers -= 1

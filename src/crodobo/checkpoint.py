@@ -2,7 +2,7 @@
 
 Weights, optimiser moments, generators, the position in the stream and the record of the predictions so far; never
 a target sample. Only the newest is kept, because the difference of two consecutive ones would reveal the gradient
-of the queries between them.
+of the queries between them. For the same reason its owner alone can read it.
 """
 
 import json
@@ -26,7 +26,7 @@ def save_checkpoint(
     """Replace the folder's checkpoint."""
     header = {"format": FORMAT, "settings": settings, "progress": progress}
     content = save({name: value.contiguous() for name, value in tensors.items()}, {"crodobo": json.dumps(header)})
-    write_atomically(folder / NAME, content)
+    write_atomically(folder / NAME, content, private=True)
 
 
 def load_checkpoint(folder: Path, settings: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

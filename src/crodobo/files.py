@@ -4,17 +4,23 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from crodobo.errors import CrodoboError
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace a file in one step: after a crash at any moment it is the old one or the new one."""
+def write_atomically(path: Path, content: bytes | str, *, private: bool = False) -> None:
+    """Replace a file in one step: after a crash at any moment it is the old one or the new one.
+
+    One that is `private` can be read by its owner alone.
+    """
     data = content.encode() if isinstance(content, str) else content
     unfinished = unfinished_name(path)
     try:
-        with unfinished.open("wb") as file:
+        if private:  # what a crash has left could be open to others
+            unfinished.unlink(missing_ok=True)
+        with open(unfinished, "wb", opener=partial(os.open, mode=0o600 if private else 0o666)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -53,14 +59,15 @@ def unfinished_name(path: Path) -> Path:
 
 
 @contextmanager
-def sole_user(folder: Path, option: str = "--out") -> Iterator[None]:
+def sole_user(folder: Path, option: str = "--out", *, private: bool = False) -> Iterator[None]:
     """Make the folder, see that it can be written to, and keep every other run out of it.
 
-    `option` is what names the folder on the command line, for the sentences.
+    `option` is what names the folder on the command line, for the sentences. One that is `private` is made for its
+    owner alone.
     """
     lock = folder / ".lock"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
         file = lock.open("w")
     except OSError as error:
         raise CrodoboError(

@@ -114,6 +114,15 @@ def test_a_send_that_is_killed_goes_on_with_the_rest(
     assert not [path for path in folder.glob("*.png") if not path.name.startswith(".")]
 
 
+def test_files_that_are_no_images_by_their_names_are_left_out_and_said(
+    crodobo: Crodobo, usual: list[str | Path], folder: Path, predictions: Path
+) -> None:
+    (folder / "scan.dcm").write_bytes(b"a picture of another kind")
+    status, out, _ = crodobo(*usual)
+    assert (status, len(rows(predictions))) == (0, 12)
+    assert "2 files left out, notes.txt for one" in out
+
+
 def test_what_was_written_into_a_file_while_it_was_read_is_not_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

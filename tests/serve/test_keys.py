@@ -3,12 +3,13 @@
 import hashlib
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from crodobo.errors import BadData
-from crodobo.serve.keys import Keys
+from crodobo.serve.keys import Caller, Keys, add_key
 
 Crodobo = Callable[..., tuple[int, str, str]]
 
@@ -94,3 +95,23 @@ def test_what_cannot_be_is_said_in_a_sentence(
     assert (status, out) == (2, "")
     assert sentence in errors
     assert errors.count("\n") == 1
+
+
+def test_of_keys_that_are_made_at_once_none_is_lost(tmp_path: Path) -> None:
+    names = [f"client{number}" for number in range(8)]
+    with ThreadPoolExecutor(8) as together:
+        made = list(together.map(lambda name: add_key(tmp_path / "keys.json", name, "client"), names))
+    keys = Keys(tmp_path / "keys.json")
+    assert [keys.find(key) for key in made] == [Caller(name, "client") for name in names]
+    assert (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_keys_file_that_is_damaged_leaves_the_keys_as_they_were_and_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = add_key(tmp_path / "keys.json", "shop", "client")
+    keys = Keys(tmp_path / "keys.json")
+    (tmp_path / "keys.json").write_text("[{")
+    for _ in range(3):
+        assert keys.find(key)
+    assert capsys.readouterr().err.count("the keys are as they were") == 1

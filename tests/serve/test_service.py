@@ -33,7 +33,7 @@ def make(public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setenv("CRODOBO_CACHE", str(tmp_path / "cache"))
     options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=4, burn="standard", parallel=False)
 
-    def make(source: Path = public, **settings: int) -> Service:
+    def make(source: Path = public, fresh: bool = False, **settings: int) -> Service:
         data = DataSettings.of(source=source, grey=True)
         chosen = ServeSettings.of(
             options=options,
@@ -44,8 +44,12 @@ def make(public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             query_size=8,
             **settings,
         )
-        service = Service(chosen, log=Log(tmp_path / "log.jsonl"))
-        service.load()
+        service = Service(chosen, log=Log(tmp_path / "log.jsonl"), fresh=fresh)
+        try:
+            service.load()
+        except BaseException:
+            service.close("failed")
+            raise
         return service
 
     return make
@@ -150,10 +154,40 @@ def test_a_start_that_fails_leaves_the_checkpoint_as_it_is(make: Make, monkeypat
     monkeypatch.setattr(Service, "_take", take)
     with pytest.raises(BadCheckpoint):
         make()
-    second = taken[-1]
-    assert isinstance(second, Service)
-    second.close("failed")
-    assert met(second) == 1
+    assert len(taken) == 2
+    assert met(first) == 1
+
+
+def test_a_pause_is_remembered_and_others_cannot_read_what_was_learned(make: Make) -> None:
+    with closing(make()) as first:
+        first.pause()
+    with closing(make()) as second:
+        assert (second.state, second.adapting) == ("paused", False)
+        before = weights(second)
+        second.answer(IMAGES.clone())
+        assert torch.equal(weights(second), before)
+        second.pause(False)
+    with closing(make()) as third:
+        assert third.state == "ready"
+        for folder in ("", "warm"):
+            assert (third.settings.state / folder / NAME).stat().st_mode & 0o077 == 0
+
+
+def test_new_learners_are_asked_for_and_the_old_ones_go_only_when_the_source_is_there(
+    make: Make, public: Path, tmp_path: Path
+) -> None:
+    source = shutil.copytree(public, tmp_path / "source")
+    with closing(make(source)) as first:
+        first.answer(IMAGES.clone())
+    (source / "cat").rename(tmp_path / "away")
+    shutil.move(source / "dog", tmp_path / "dogs")
+    with pytest.raises(CrodoboError):
+        make(source, fresh=True)  # a source of one class is none
+    assert met(first) == 1
+    shutil.move(tmp_path / "dogs", source / "dog")
+    (tmp_path / "away").rename(source / "cat")
+    with closing(make(source, fresh=True)) as second:
+        assert second.met == 0
 
 
 def test_a_class_whose_name_cannot_be_sent_is_refused_at_the_start(make: Make, public: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 KEY = "CRODOBO_KEY"
 MOST = 20  # files that are named, of those that could not be predicted
+LOADING = 1800.0  # seconds that a service is waited for which is there and gets ready
 
 
 def send(
@@ -44,7 +45,12 @@ def send(
     cert_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="The longest to wait for an answer.")] = 60.0,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Wait so long for a service that is busy or not ready.")
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Wait so long for a service that is busy or not there; half an hour for one that gets ready.",
+        ),
     ] = 60.0,
     quiet: o.Quiet = False,
 ) -> None:
@@ -53,6 +59,7 @@ def send(
     Killed at any moment and started again with the same command it goes on with the images that have no row.
     """
     from crodobo.cli.console import Bar
+    from crodobo.cli.console import files as count_of
     from crodobo.client import Client
     from crodobo.client.sending import find_images
     from crodobo.client.sending import send as send_all
@@ -61,7 +68,7 @@ def send(
 
     if (cert is None) != (cert_key is None):
         raise BadSettings("a certificate of one's own needs both --cert and --cert-key")
-    files = find_images(images, recursive)
+    files, others = find_images(images, recursive)
     own = (cert, cert_key) if cert and cert_key else None
     with (
         Client(url, read_key(key_file), timeout=timeout, patience=wait, ca=ca, cert=own) as client,
@@ -69,8 +76,10 @@ def send(
     ):
         if client.connection.scheme == "http" and not is_loopback(client.connection.host):
             bar.note(f"WARNING: images go to {client.connection.url} in the clear; https is better")
+        if others:
+            bar.note(f"{count_of(len(others))} left out, {others[0].name} for one: no image by its name")
         client.connection.note = bar.note
-        client.wait_until_ready(wait)
+        client.wait_until_ready(wait, loading=LOADING if wait else 0.0)
         classes = client.metadata()["parameters"]["classes"]
         client.connection.note = lambda text: None
         file = PredictionFile(

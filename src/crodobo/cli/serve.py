@@ -63,13 +63,12 @@ def serve(
 
     from crodobo.burn.log import Log
     from crodobo.burn.signing import load_signing_key
-    from crodobo.checkpoint import delete_checkpoint
     from crodobo.cli.progress import make_reporter
     from crodobo.files import sole_user
     from crodobo.methods import get_method
     from crodobo.methods.base import check_runs_online
     from crodobo.proof import check_proving
-    from crodobo.serve.service import WARM, Service
+    from crodobo.serve.service import Service
     from crodobo.serve.settings import ServeSettings
 
     if benchmark is None and source is None:
@@ -96,15 +95,16 @@ def serve(
     address = Address(host, port, keys, tls_cert, tls_key, tls_client_ca)
     address.check()
     key = load_signing_key(shared["sign_key"]) if shared["sign_key"] else None
-    with sole_user(settings.state, "--state"), Log(shared["log"]) as events, make_reporter(quiet) as reporter:
+    with (
+        sole_user(settings.state, "--state", private=True),
+        Log(shared["log"]) as events,
+        make_reporter(quiet) as reporter,
+    ):
         for note in chosen.notes:
             reporter.note(note)
         if not keys:
             reporter.note("WARNING: no --keys, so everybody on this machine may use the service")
-        if fresh:
-            for place in (settings.state, settings.state / WARM):
-                delete_checkpoint(place)
-        service = Service(settings, key, events, reporter)
+        service = Service(settings, key, events, reporter, fresh)
         try:
             serve_at(service, address)
         finally:

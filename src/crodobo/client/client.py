@@ -18,6 +18,7 @@ from crodobo.errors import BadData, BadQuery, NoService, RequestRefused, Service
 ROOM = 4096  # bytes of a body that are no image's
 PART = 256  # bytes that a form adds to a file
 POLL = 0.2  # seconds between two looks whether a service is ready
+GETTING_READY = ("loading", "warming up", "proving")
 
 Order = Literal["adapt-then-predict", "predict-then-adapt"]
 Images = TypeVar("Images", np.ndarray, Sequence[File | bytes])
@@ -88,20 +89,30 @@ class Client:
                 raise
             return False
 
-    def wait_until_ready(self, timeout: float = 60.0) -> None:
-        """Return when the service answers queries; raises `NoService` if it does not within so many seconds."""
-        end, told = time.monotonic() + timeout, False
+    def wait_until_ready(self, timeout: float = 60.0, loading: float = 1800.0) -> None:
+        """Return when the service answers queries; raises `NoService` if it does not in time.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for a service that is not there.
+        loading
+            Seconds to wait for one that is there and gets ready: it may have to learn its source first.
+        """
+        started, told = time.monotonic(), False
         while True:
+            most = timeout
             try:
                 state = self._state()
                 if state == "ready":
                     return
+                most = max(timeout, loading if state in GETTING_READY else 0)
                 trouble = NoService(f"the service at {self.connection.url} is not ready yet: it is {state}")
             except NoService as error:
                 if error.final:
                     raise
                 trouble = error
-            if time.monotonic() + POLL > end or self.connection.wait(POLL):
+            if time.monotonic() + POLL > started + most or self.connection.wait(POLL):
                 raise trouble
             if not told:
                 self.connection.note(f"waiting: {trouble}")

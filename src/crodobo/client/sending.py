@@ -60,13 +60,18 @@ class Sent:
         return self.before + self.predicted + len(self.refused)
 
 
-def find_images(places: Sequence[Path], recursive: bool = False) -> list[Path]:
-    """The files that are named, and those of folders in a random order: learners want queries of mixed classes."""
+def find_images(places: Sequence[Path], recursive: bool = False) -> tuple[list[Path], list[Path]]:
+    """The files that are named, and the images of folders in a random order: learners want queries of mixed classes.
+
+    Then the files of folders that are left out, because they do not go by the name of an image.
+    """
     found: list[Path] = []
+    others: list[Path] = []
     for place in places:
         if place.is_dir():
-            paths = place.rglob("*") if recursive else place.iterdir()
-            inside = sorted(path for path in paths if is_image(path, place))
+            paths = sorted(place.rglob("*") if recursive else place.iterdir())
+            inside = [path for path in paths if is_image(path, place)]
+            others += [path for path in paths if path.suffix.lower() not in SUFFIXES and path.is_file()]
             if not inside:
                 hint = "" if recursive else "; --recursive looks into its folders too"
                 raise BadData(f"{place} holds no image ({', '.join(SUFFIXES[:3])} and the like){hint}")
@@ -76,7 +81,7 @@ def find_images(places: Sequence[Path], recursive: bool = False) -> list[Path]:
             found.append(place)
         else:
             raise BadData(f"there is no file or folder {place}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)), others
 
 
 def is_image(path: Path, folder: Path) -> bool:

@@ -45,7 +45,7 @@ def decode(
             image.load()
             return to_pixels(upright(image), shape, fit)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise BadImage(f"it has more than {most_pixels // 10**6} million pixels, a decompression bomb") from None
+        raise BadImage(f"it has more than {most_pixels:,} pixels, a decompression bomb") from None
     except UnidentifiedImageError:
         raise BadImage("it is empty" if not content else "it is no image of a known kind") from None
     except MemoryError:

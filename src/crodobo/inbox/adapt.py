@@ -71,7 +71,7 @@ def adapt(
     memory = memory_for(settings.options.burn)
     inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
     with (
-        sole_user(settings.state, "--predictions"),
+        sole_user(settings.state, "--predictions", private=True),
         inbox.to_oneself(),
         Ledger(settings.state / LEDGER, key) as ledger,
         Log(log_file) as log,

@@ -165,14 +165,19 @@ class App:
     async def act(self, action: Literal["pause", "resume", "reset", "checkpoint"]) -> dict[str, Any]:
         """Stop or go on adapting, let the learners begin anew, write the checkpoint."""
         self.queries.shape()
-        if action in ("pause", "resume"):
-            self.service.pause(action == "pause")
-        else:
-            try:
-                await self.gatherer.in_turn(self.service.reset if action == "reset" else self.service.checkpoint)
-            finally:
-                self.after_query()
-        self.watching.tell()
+        service = self.service
+        work: dict[str, Callable[[], None]] = {
+            "pause": service.pause,
+            "resume": lambda: service.pause(False),
+            "reset": service.reset,
+            "checkpoint": service.checkpoint,
+        }
+        try:
+            await self.gatherer.in_turn(work[action])
+        except CrodoboError as error:
+            raise Refused(500, str(error)) from None  # an administrator may know what is wrong
+        finally:
+            self.after_query()
         return {"done": action, "state": self.service.state}
 
     # Which path leads where
@@ -207,7 +212,7 @@ class App:
         watch: dict[str, Any] = {"dependencies": caller, "responses": refused(401, 403, 429, 503)} | operating
         api.get("/metrics", **watch)(self.read_metrics)
         api.get("/events", **watch)(self.watching.events)
-        api.post("/admin/{action}", dependencies=admin, responses=refused(401, 403, 422, 429, 503), **operating)(
+        api.post("/admin/{action}", dependencies=admin, responses=refused(401, 403, 422, 429, 500, 503), **operating)(
             self.act
         )
         files = importlib.resources.files("crodobo.serve") / "page"

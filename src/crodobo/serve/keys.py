@@ -1,13 +1,17 @@
 """Who may: API keys, of which a file holds the hashes. The file is read again when it changes."""
 
+import contextlib
+import fcntl
 import hashlib
 import hmac
 import ipaddress
 import json
 import os
 import secrets
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -76,11 +80,11 @@ class Keys:
         """Read the file again if it has changed; one that cannot be read leaves the keys as they are."""
         with self._lock:
             if (stamp := self._stamp()) != self._seen:
+                self._seen = stamp
                 try:
                     self._entries = read_keys(self.path)
-                except (BadData, OSError):
-                    return
-                self._seen = stamp
+                except (BadData, OSError) as error:
+                    print(f"{error}; until then the keys are as they were", file=sys.stderr)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -102,36 +106,51 @@ def read_keys(path: Path) -> list[Entry]:
 
 def add_key(path: Path, name: str, role: Role) -> str:
     """Make a key, put its hash into the file, and give the key itself: nobody can find it out again."""
-    entries = read_keys(path) if path.exists() else []
-    if any(entry.name == name for entry in entries):
-        raise BadSettings(f"{path} has a key called {name} already; take another name, or remove that one first")
     key = PREFIX + secrets.token_urlsafe(32)
     try:
         entry = Entry(name=name, role=role, sha256=hashlib.sha256(key.encode()).hexdigest())
     except ValidationError:
         raise BadSettings(f"a key's name has letters, digits, dots and dashes, 64 at most; {name!r} has not") from None
-    _write(path, [*entries, entry])
+    with _alone(path):
+        entries = read_keys(path) if path.exists() else []
+        if any(entry.name == name for entry in entries):
+            raise BadSettings(f"{path} has a key called {name} already; take another name, or remove that one first")
+        _write(path, [*entries, entry])
     return key
 
 
 def remove_key(path: Path, name: str) -> None:
     """Take a key's hash out of the file."""
-    entries = read_keys(path)
-    left = [entry for entry in entries if entry.name != name]
-    if len(left) == len(entries):
-        known = ", ".join(entry.name for entry in entries) or "none"
-        raise BadSettings(f"{path} has no key called {name}; it has {known}")
-    _write(path, left)
+    with _alone(path):
+        entries = read_keys(path)
+        left = [entry for entry in entries if entry.name != name]
+        if len(left) == len(entries):
+            known = ", ".join(entry.name for entry in entries) or "none"
+            raise BadSettings(f"{path} has no key called {name}; it has {known}")
+        _write(path, left)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """While nobody else changes a file of this folder: two who do so at once would lose a key."""
+    try:
+        descriptor = os.open(path.absolute().parent, os.O_RDONLY)
+    except OSError as error:
+        raise BadData(f"the keys' file {path} cannot be written ({error.strerror}); name another") from None
+    try:
+        with contextlib.suppress(OSError):  # a disk without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: Path, entries: list[Entry]) -> None:
-    before = os.umask(0o077)
+    text = json.dumps([entry.model_dump() for entry in entries], indent=2) + "\n"
     try:
-        write_atomically(path, json.dumps([entry.model_dump() for entry in entries], indent=2) + "\n")
+        write_atomically(path, text, private=True)
     except OSError as error:
         raise BadData(f"the keys' file {path} cannot be written ({error.strerror}); name another") from None
-    finally:
-        os.umask(before)
 
 
 def is_loopback(host: str) -> bool:

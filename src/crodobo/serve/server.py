@@ -74,6 +74,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.drain()
+        self._app.service.reporter.note("stopping when what was accepted is answered; Ctrl-C once more ends at once")
         self.should_exit = True
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C once more ends the process as a kill does
 
@@ -83,8 +84,6 @@ def serve(service: Service, address: Address) -> None:
     address.check()
     app = App(service, Keys(address.keys) if address.keys else None)
     listener = listen(address)
-    address = dataclasses.replace(address, port=listener.getsockname()[1])
-    service.reporter.note(f"listening on {address.url}; ready when the model is loaded and the burn proof is made")
     config = uvicorn.Config(
         app.api,
         host=address.host,
@@ -99,6 +98,7 @@ def serve(service: Service, address: Address) -> None:
         timeout_graceful_shutdown=round(service.settings.deadline) + GRACE,
         ssl_certfile=address.certificate,
         ssl_keyfile=address.private_key,
+        ssl_keyfile_password="none",  # a key that has one is refused: nobody is there to be asked for it
         ssl_ca_certs=str(address.client_authority) if address.client_authority else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_authority else ssl.CERT_NONE,
     )
@@ -108,6 +108,9 @@ def serve(service: Service, address: Address) -> None:
     except (OSError, ssl.SSLError) as error:
         listener.close()
         raise BadSettings(f"the TLS files cannot be used ({error.strerror or error}); check them") from None
+
+    address = dataclasses.replace(address, port=listener.getsockname()[1])
+    service.reporter.note(f"listening on {address.url}; ready when the model is loaded and the burn proof is made")
 
     def end() -> None:
         server.should_exit = True

@@ -18,7 +18,7 @@ from crodobo.burn.log import Log
 from crodobo.burn.memory import Memory
 from crodobo.burn.scan import Scan
 from crodobo.burn.signing import SigningKey
-from crodobo.checkpoint import load_checkpoint, save_checkpoint
+from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
 from crodobo.config import Order
 from crodobo.data import Public, Watcher, load_public
 from crodobo.engine import make_engine
@@ -54,24 +54,26 @@ class Answer:
 
 
 class Learned(NamedTuple):
-    """What the learners know after so many queries."""
+    """What the learners know after so many queries, and whether they are to learn more."""
 
     tensors: dict[str, Tensor]
     met: int
+    paused: bool = False
 
 
 @dataclass
 class Service:
     """A model that adapts to queries, one after the other.
 
-    All that touches the learners happens in one thread, the caller's: `load`, `answer`, `reset`, `checkpoint`. Others
-    look at `state` and `numbers`.
+    All that touches the learners happens in one thread, the caller's: `load`, `answer`, `pause`, `reset`, `checkpoint`.
+    Others look at `state` and `numbers`.
     """
 
     settings: ServeSettings
     key: SigningKey | None = None
     log: Log = field(default_factory=Log)
     reporter: Reporter = field(default_factory=Reporter)
+    fresh: bool = False  # new learners, instead of those of the checkpoint
 
     def __post_init__(self) -> None:
         self.state: State = "loading"
@@ -103,6 +105,9 @@ class Service:
         )
         self.source, self._identity = public.source, settings.identity | {"stamp": public.stamp}
         check_names(self.source.classes)
+        if self.fresh:
+            for folder in (settings.state, settings.state / WARM):
+                delete_checkpoint(folder)
         stored, warm = self._stored(settings.state), self._stored(settings.state / WARM)
         self.method = self._make_method(public, warm.tensors if warm else None)
         if not warm:
@@ -111,8 +116,9 @@ class Service:
         self.loaded = True
         if stored:
             self._take(stored.tensors)
-            self.met = stored.met
-            self.reporter.note(f"going on with learners that have met {self.met} queries")
+            self.met, self.adapting = stored.met, not stored.paused
+            paused = "; they are paused, as they were" if stored.paused else ""
+            self.reporter.note(f"going on with learners that have met {self.met} queries{paused}")
         else:
             self.checkpoint()
         self.state = "proving"
@@ -125,7 +131,7 @@ class Service:
         self._begun = True
         self.log.write("started", burn=options.burn, query=number)
         if self.state == "proving":
-            self.state = "ready"
+            self.state = "ready" if self.adapting else "paused"
 
     def _make_method(self, public: Public, warm: dict[str, Tensor] | None) -> Method:
         """The method with learners that have learned the source, now or before."""
@@ -157,8 +163,11 @@ class Service:
             found = load_checkpoint(folder, self._identity)
         except BadCheckpoint as error:
             sentence = str(error).split("; ")[0]
-            raise BadCheckpoint(f"{sentence}; give the same settings, --fresh, or another --state") from error
-        return Learned(found[0], int(found[1]["queries"])) if found else None
+            way = "give the same settings, --fresh, or another --state"
+            if folder.name == WARM and "damaged" in sentence:
+                way = "delete it, and it is made again"
+            raise BadCheckpoint(f"{sentence}; {way}") from error
+        return Learned(found[0], int(found[1]["queries"]), bool(found[1].get("paused"))) if found else None
 
     def _take(self, tensors: dict[str, Tensor]) -> None:
         try:
@@ -223,9 +232,10 @@ class Service:
     # Operating
 
     def pause(self, paused: bool = True) -> None:
-        """Answer without learning from here on, or learn again."""
+        """Answer without learning from here on, or learn again; also in the next process."""
         self.adapting, self.state = not paused, "paused" if paused else "ready"
         self.log.write("paused" if paused else "resumed", query=self.ledger.last_query)
+        self.checkpoint()
 
     def checkpoint(self) -> None:
         """Put all that is needed to go on on disk."""
@@ -256,7 +266,8 @@ class Service:
 
     def _learned(self) -> Learned:
         """What the learners know at this moment."""
-        return Learned({name: value.clone() for name, value in self.method.state().items()}, self.met)
+        tensors = {name: value.clone() for name, value in self.method.state().items()}
+        return Learned(tensors, self.met, not self.adapting)
 
     def _save(self, learned: Learned) -> None:
         """In the saver's thread; a service that cannot keep what it learns answers no more."""
@@ -272,7 +283,8 @@ class Service:
 
     def _write(self, folder: Path, learned: Learned) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        save_checkpoint(folder, learned.tensors, self._identity, {"queries": learned.met})
+        progress = {"queries": learned.met, "paused": learned.paused}
+        save_checkpoint(folder, learned.tensors, self._identity, progress)
 
 
 def check_names(classes: Sequence[str]) -> None:

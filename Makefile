@@ -10,7 +10,7 @@ run: $(READY)  ## watch a model adapt from printed digits to handwriting (ARGS="
 	$(BIN)/crodobo run $(ARGS)
 
 test: check  ## everything that must hold
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3
 
 check: $(READY)  ## lint, format and types
 	$(BIN)/ruff check .

@@ -83,9 +83,7 @@ def test_a_body_may_take_longer_and_so_may_one_who_asks_again(connection: socket
         time.sleep(1.5 * SOON)  # uvicorn's own patience with those who may ask again is longer
 
 
-@pytest.mark.parametrize(
-    "part", [b"\r\n", b"GET / HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"]
-)
+@pytest.mark.parametrize("part", [b"\r\n", b"GET / HT"])
 def test_after_an_answer_nobody_may_stay_who_says_nothing_more(connection: socket.socket, part: bytes) -> None:
     connection.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
     assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")

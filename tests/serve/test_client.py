@@ -270,7 +270,7 @@ def guarded(start_service: Callable[..., Any], authority: "Authority") -> Any:
     """A service with mutual TLS, to which nobody may come often."""
     certificate, private = authority.issue("service")
     options = ("--tls-cert", certificate, "--tls-key", private, "--tls-client-ca", authority.certificate)
-    return start_service(*options, "--rate", 2)
+    return start_service(*options, "--rate", 1)
 
 
 def test_mutual_tls_lets_those_in_who_have_a_certificate_and_nobody_else(
@@ -302,11 +302,12 @@ def test_who_asks_too_often_is_told_when_to_come_again(
 ) -> None:
     with Client(guarded.url, ca=authority.certificate, cert=authority.issue("shop")) as client:
         client.wait_until_ready(60)
-        statuses = [client.connection.look("/v2/models/crodobo").status_code for _ in range(6)]
-        assert statuses[-1] == 429
         notes: list[str] = []
         client.connection.note = notes.append
-        assert len(client.predict(images[:2])) == 2
+        for _ in range(20):  # soon enough, however slow the machine is
+            assert len(client.predict(images[:2])) == 2
+            if notes:
+                break
         assert "too many requests in a short time" in notes[0]
 
 

@@ -498,13 +498,8 @@ def test_what_a_scan_found_is_found_by_the_audit_and_is_no_damage(path: Path) ->
 
 
 def test_a_clock_that_was_set_back_is_noted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Earlier(module.datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return super().now(tz).replace(year=2001)
-
     write(path, (1,))
-    monkeypatch.setattr(module, "datetime", Earlier)
+    monkeypatch.setattr(module, "now", lambda: "2001-02-03T04:05:06.789+00:00")
     write(path, (1,))
     report = audit_ledger(path)
     assert report.sound

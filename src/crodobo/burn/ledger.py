@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -21,7 +20,7 @@ from pydantic import ValidationError
 
 from crodobo import __version__
 from crodobo.burn.chain import Examination, examine
-from crodobo.burn.line import Closed, Header, Receipt, Resumed, seal
+from crodobo.burn.line import Closed, Header, Receipt, Resumed, now, seal
 from crodobo.burn.signing import SigningKey, make_verifier
 from crodobo.errors import BadData, CrodoboError, Interrupted
 from crodobo.files import append_durably, sync_folder
@@ -135,9 +134,8 @@ class Ledger:
             raise CrodoboError("a ledger is written to between `begin` and the end of its `with` block")
         if "settings" in kind.model_fields:
             values["settings"] = self._settings
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
-            entry = kind(sequence=self._sequence, time=time, previous=self.head, **values)
+            entry = kind(sequence=self._sequence, time=now(), previous=self.head, **values)
         except ValidationError as error:
             raise CrodoboError(
                 f"a receipt holds numbers alone ({error.errors()[0]['msg']}); nothing was written"

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -21,6 +22,11 @@ Moment = Annotated[str, Field(pattern=r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\
 Count = Annotated[int, Field(ge=0)]
 Number = bool | int | Annotated[float, Field(allow_inf_nan=False)]
 Scan = dict[Annotated[str, Field(pattern=r"\A[a-z_]{1,32}\z")], Number]
+
+
+def now() -> str:
+    """The time, as a `Moment`."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class _Entry(BaseModel):

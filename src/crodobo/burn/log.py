@@ -3,13 +3,13 @@
 import json
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from crodobo.burn.line import now
 from crodobo.errors import BadData, CrodoboError
 
 Count = Annotated[int, Field(ge=0)]
@@ -81,8 +81,7 @@ class Log:
             what = f"no field `{name}`" if name not in Event.model_fields else f"no such value for `{name}`"
             raise CrodoboError(f"a log has {what}: it could carry something of a query out") from None
         if self._descriptor is not None:
-            time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            line = json.dumps({"time": time} | checked.model_dump(exclude_none=True))
+            line = json.dumps({"time": now()} | checked.model_dump(exclude_none=True))
             try:
                 os.write(self._descriptor, line.encode() + b"\n")
                 self._lost = False

@@ -2,11 +2,11 @@
 
 from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import torch
 
+from crodobo.burn.line import now
 from crodobo.prediction import Prediction
 
 KEPT = 240  # queries that the page shows
@@ -88,8 +88,3 @@ class Numbers:
         totals.restores += point.restored
         totals.held += point.held
         totals.skipped += point.skipped
-
-
-def now() -> str:
-    """The time, as ledger and log have it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

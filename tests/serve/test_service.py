@@ -48,7 +48,7 @@ def make(public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         try:
             service.load()
         except BaseException:
-            service.close("failed")
+            service.close()
             raise
         return service
 
@@ -137,7 +137,7 @@ def test_where_what_was_learned_cannot_be_written_nothing_more_is_answered(make:
     with pytest.raises(CrodoboError, match="what was learned cannot be written"):
         saved.result(30)
     assert not service.answering
-    service.close("failed")
+    service.close()
     assert met(service) == 0
 
 
@@ -171,6 +171,15 @@ def test_a_pause_is_remembered_and_others_cannot_read_what_was_learned(make: Mak
         assert third.state == "ready"
         for folder in ("", "warm"):
             assert (third.settings.state / folder / NAME).stat().st_mode & 0o077 == 0
+
+
+def test_a_pause_that_had_to_wait_does_not_undo_the_end(make: Make) -> None:
+    with closing(make()) as service:
+        service.state = "draining"
+        service.pause()
+        assert not service.answering
+        service.pause(False)
+        assert not service.answering
 
 
 def test_new_learners_are_asked_for_and_the_old_ones_go_only_when_the_source_is_there(
@@ -217,4 +226,4 @@ def test_where_no_receipt_can_be_written_nothing_more_is_answered(make: Make) ->
         service.answer(IMAGES.clone())
     assert not service.answering
     assert service.failure
-    service.close("failed")
+    service.close()

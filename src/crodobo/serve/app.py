@@ -76,7 +76,7 @@ class App:
         self.service.stopping.set()
         await self.loading
         await self.gatherer.close()
-        self.service.close("failed" if self.service.failure else "stopped")
+        self.service.close()
 
     async def load(self) -> None:
         """Get the model ready while the service is alive already, and says so."""
@@ -85,9 +85,9 @@ class App:
         except Interrupted:
             pass
         except CrodoboError as error:
-            self.service.state, self.service.failure = "failed", str(error)
+            self.service.fail(str(error))
         except BaseException:
-            self.service.state, self.service.failure = "failed", "the model could not be loaded"
+            self.service.fail("the model could not be loaded")
             self.after_query()
             raise
         else:

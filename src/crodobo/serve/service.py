@@ -14,6 +14,7 @@ from torch import Tensor
 from crodobo.burn.ledger import NAME as LEDGER
 from crodobo.burn.ledger import Ledger
 from crodobo.burn.levels import memory_for
+from crodobo.burn.line import now
 from crodobo.burn.log import Log
 from crodobo.burn.memory import Memory
 from crodobo.burn.scan import Scan
@@ -30,7 +31,7 @@ from crodobo.proof import places, prove_at_start, try_out
 from crodobo.query import Query
 from crodobo.reporter import Reporter
 from crodobo.serve.drift import Drift
-from crodobo.serve.numbers import Numbers, Point, now
+from crodobo.serve.numbers import Numbers, Point
 from crodobo.serve.saving import Saver
 from crodobo.serve.settings import ServeSettings
 
@@ -109,7 +110,7 @@ class Service:
             for folder in (settings.state, settings.state / WARM):
                 delete_checkpoint(folder)
         stored, warm = self._stored(settings.state), self._stored(settings.state / WARM)
-        self.method = self._make_method(public, warm.tensors if warm else None)
+        self._make_method(public, warm.tensors if warm else None)
         if not warm:
             self._write(settings.state / WARM, Learned(self.method.state(), 0))
         self._drift = Drift(self.method.learners)
@@ -133,7 +134,7 @@ class Service:
         if self.state == "proving":
             self.state = "ready" if self.adapting else "paused"
 
-    def _make_method(self, public: Public, warm: dict[str, Tensor] | None) -> Method:
+    def _make_method(self, public: Public, warm: dict[str, Tensor] | None) -> None:
         """The method with learners that have learned the source, now or before."""
         options, (source, augment, _) = self.settings.options, public
         learners = make_learners(source, options.learners, options.seed, options)
@@ -143,10 +144,9 @@ class Service:
             self.reporter.warming_up(options.warmup * options.learners)
             warm_up(learners, engine, source, augment, self._after_step)
         kind = get_method(self.settings.method)
-        self.method = kind(source, augment=augment, **dict(options) | {"learners": learners})
+        self.method: Method = kind(source, augment=augment, **dict(options) | {"learners": learners})
         if warm:
             self._take(warm)
-        return self.method
 
     def _reading(self, done: int, total: int) -> None:
         if self.stopping.is_set():
@@ -195,7 +195,7 @@ class Service:
         seconds = time.perf_counter() - started
         self._note(prediction, number, receipt, query.wiped, seconds, adapt)
         if scan and scan.finds:
-            self._fail(f"of a test query that was burned, {places(scan)} are still in memory")
+            self.fail(f"of a test query that was burned, {places(scan)} are still in memory")
             raise Residue(self.failure)
         return Answer(prediction, receipt, number, seconds, saved)
 
@@ -211,10 +211,11 @@ class Service:
         try:
             return self.ledger.burned(samples=samples, wiped=wiped, scan=scan.as_numbers() if scan else None)
         except CrodoboError as error:
-            self._fail(str(error))
+            self.fail(str(error))
             raise
 
-    def _fail(self, sentence: str) -> None:
+    def fail(self, sentence: str) -> None:
+        """Answer no more, and say why."""
         self.state, self.failure = "failed", sentence
 
     def _note(
@@ -233,7 +234,9 @@ class Service:
 
     def pause(self, paused: bool = True) -> None:
         """Answer without learning from here on, or learn again; also in the next process."""
-        self.adapting, self.state = not paused, "paused" if paused else "ready"
+        self.adapting = not paused
+        if self.answering:  # and has neither failed nor begun to drain while this waited for its turn
+            self.state = "paused" if paused else "ready"
         self.log.write("paused" if paused else "resumed", query=self.ledger.last_query)
         self.checkpoint()
 
@@ -252,17 +255,19 @@ class Service:
         self.checkpoint()
         self.log.write("reset", query=self.ledger.last_query)
 
-    def close(self, end: Literal["finished", "stopped", "failed"] = "stopped") -> None:
+    def close(self) -> None:
         """Write the checkpoint and the ledger's closing line; what goes wrong becomes the service's `failure`."""
-        for work in (self.checkpoint, lambda: self.ledger.close("failed" if self.failure else end)):
-            try:
-                if self._begun:  # else the checkpoint is that of an earlier process, and stays
-                    work()
-            except CrodoboError as error:
-                self._fail(self.failure or str(error))
+        try:
+            if self._begun:  # else the checkpoint is that of an earlier process, and stays
+                self.checkpoint()
+        except CrodoboError as error:
+            self.fail(self.failure or str(error))
         self._saver.close()
-        self.ledger.close("failed")  # if it has not begun, or could not be closed in order
-        self.log.write("ended", end="failed" if self.failure else end, query=self.ledger.last_query)
+        try:
+            self.ledger.close("failed" if self.failure else "stopped")
+        except CrodoboError as error:
+            self.fail(self.failure or str(error))
+        self.log.write("ended", end="failed" if self.failure else "stopped", query=self.ledger.last_query)
 
     def _learned(self) -> Learned:
         """What the learners know at this moment."""
@@ -275,7 +280,7 @@ class Service:
             self._write(self.settings.state, learned)
         except (OSError, MemoryError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            self._fail(
+            self.fail(
                 f"what was learned cannot be written to {self.settings.state} ({reason}), and the service does not go "
                 "on without; put that right, then the same command does"
             )

@@ -96,6 +96,7 @@ class Protocol(HttpToolsProtocol):
 def most_connections() -> int:
     """As many as the process may have files, less some for its own; it asks for all that the system grants."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return max(1, min(hard, MOST_CONNECTIONS) - OWN_FILES)
+    granted = MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, MOST_CONNECTIONS)
+    if soft != resource.RLIM_INFINITY and soft < granted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    return max(1, granted - OWN_FILES)

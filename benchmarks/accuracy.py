@@ -18,9 +18,9 @@ from torch import Tensor
 from crodobo.config import MethodSettings
 from crodobo.data import Benchmark, load_benchmark
 from crodobo.engine import make_engine
-from crodobo.learner import make_learners
+from crodobo.evaluate.protocols import one_pass, online
 from crodobo.methods import get_method
-from crodobo.protocol import one_pass, online
+from crodobo.nn.learner import make_learners
 
 STARTS = 4
 QUERY = 64

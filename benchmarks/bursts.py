@@ -13,12 +13,12 @@ import torch
 from torch import Generator, Tensor
 
 from crodobo.config import MethodSettings
+from crodobo.core.metrics import QueryRecord
+from crodobo.core.query import Query
 from crodobo.data import Benchmark, load_benchmark
+from crodobo.evaluate.protocols import online
 from crodobo.methods import Method, get_method
-from crodobo.metrics import QueryRecord
-from crodobo.protocol import online
-from crodobo.query import Query
-from crodobo.warm_start import warm_learners
+from crodobo.session.warm_start import warm_learners
 
 QUERY = 64
 BEFORE = 25  # queries before each burst

@@ -27,7 +27,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from crodobo.checkpoint import NAME
+from crodobo.session.checkpoint import NAME
 from serving import Serving, serving
 
 INFER = "/v2/models/crodobo/infer"

@@ -30,8 +30,8 @@ import numpy as np
 import torch
 import uvicorn
 
+from crodobo.core.query import Query
 from crodobo.methods import get_method
-from crodobo.query import Query
 from crodobo.serve.app import App
 from crodobo.serve.service import Service
 from crodobo.serve.settings import ServeSettings

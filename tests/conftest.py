@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from crodobo.cli.main import main
-from crodobo.source import Source
+from crodobo.core.source import Source
 
 Crodobo = Callable[..., tuple[int, str, str]]
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from crodobo.config import LearnerSettings, MethodSettings, RunSettings, Settings
+from crodobo.config import LearnerSettings, MethodSettings, Settings
 from crodobo.errors import BadSettings
+from crodobo.evaluate.settings import RunSettings
 
 NAN, INF = float("nan"), float("inf")
 

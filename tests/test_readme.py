@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from crodobo.bench import CASES
-from crodobo.burn.ledger import Ledger
 from crodobo.burn.scan import Find, Scan
 from crodobo.data.presets import get_preset
+from crodobo.evaluate.bench import CASES
+from crodobo.ledger.ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -8,31 +8,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crodobo.augment import Augment as Augment
     from crodobo.burn.arena import Arena as Arena
+    from crodobo.burn.proof import prove as prove
     from crodobo.client import Answer as Answer
     from crodobo.client import Client as Client
+    from crodobo.core.prediction import Prediction as Prediction
+    from crodobo.core.query import Query as Query
+    from crodobo.core.source import Source as Source
     from crodobo.data import Benchmark as Benchmark
     from crodobo.data import load_benchmark as load_benchmark
     from crodobo.data import load_source as load_source
     from crodobo.data import stream as stream
     from crodobo.errors import CrodoboError as CrodoboError
     from crodobo.errors import QueryBurned as QueryBurned
-    from crodobo.learner import Learner as Learner
+    from crodobo.evaluate.protocols import offline as offline
+    from crodobo.evaluate.protocols import one_pass as one_pass
+    from crodobo.evaluate.protocols import online as online
     from crodobo.methods import CroDoBo as CroDoBo
     from crodobo.methods import Method as Method
     from crodobo.methods import Single as Single
     from crodobo.methods import SourceOnly as SourceOnly
     from crodobo.methods import get_method as get_method
-    from crodobo.model import Model as Model
-    from crodobo.model import load_model as load_model
-    from crodobo.prediction import Prediction as Prediction
-    from crodobo.proof import prove as prove
-    from crodobo.protocol import offline as offline
-    from crodobo.protocol import one_pass as one_pass
-    from crodobo.protocol import online as online
-    from crodobo.query import Query as Query
-    from crodobo.source import Source as Source
+    from crodobo.nn.learner import Learner as Learner
+    from crodobo.session.model import Model as Model
+    from crodobo.session.model import load_model as load_model
+    from crodobo.views.augment import Augment as Augment
 
 __version__ = "0.1.0"
 
@@ -40,28 +40,28 @@ __version__ = "0.1.0"
 _HOMES = {
     "Answer": "crodobo.client",
     "Arena": "crodobo.burn.arena",
-    "Augment": "crodobo.augment",
+    "Augment": "crodobo.views.augment",
     "Benchmark": "crodobo.data",
     "Client": "crodobo.client",
     "CroDoBo": "crodobo.methods",
     "CrodoboError": "crodobo.errors",
-    "Learner": "crodobo.learner",
+    "Learner": "crodobo.nn.learner",
     "Method": "crodobo.methods",
-    "Model": "crodobo.model",
-    "Prediction": "crodobo.prediction",
-    "Query": "crodobo.query",
+    "Model": "crodobo.session.model",
+    "Prediction": "crodobo.core.prediction",
+    "Query": "crodobo.core.query",
     "QueryBurned": "crodobo.errors",
     "Single": "crodobo.methods",
-    "Source": "crodobo.source",
+    "Source": "crodobo.core.source",
     "SourceOnly": "crodobo.methods",
     "get_method": "crodobo.methods",
     "load_benchmark": "crodobo.data",
     "load_source": "crodobo.data",
-    "load_model": "crodobo.model",
-    "offline": "crodobo.protocol",
-    "one_pass": "crodobo.protocol",
-    "online": "crodobo.protocol",
-    "prove": "crodobo.proof",
+    "load_model": "crodobo.session.model",
+    "offline": "crodobo.evaluate.protocols",
+    "one_pass": "crodobo.evaluate.protocols",
+    "online": "crodobo.evaluate.protocols",
+    "prove": "crodobo.burn.proof",
     "stream": "crodobo.data",
 }
 __all__ = list(_HOMES)

@@ -1,13 +1,13 @@
 """Settings: validated models, one inside the other. Every result stores the settings that made it."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 
 from crodobo.errors import BadSettings
-from crodobo.normalisation import Norm
 
+Norm = Literal["mixed", "running", "query"]
 Order = Literal["adapt-then-predict", "predict-then-adapt"]
 Burn = Literal["strict", "standard", "off"]
 Fit = Literal["squash", "crop", "pad"]
@@ -114,61 +114,31 @@ class DataSettings(Settings):
     skip_broken: bool = False
 
 
-class RunSettings(Settings):
-    """What a run is made of."""
+class SessionSettings(Settings):
+    """What every stream has in common: its public data, its method, and how often it is saved and proved."""
 
     benchmark: str = "glyphs"
     method: str = "crodobo"
-    query_size: Positive = 64
-    queries: Positive | None = None
-    stream: str = "random"  # or by-class, dirichlet(α), drift
-    stream_seed: Seed | None = None  # None: the run's seed
-    image_size: ImageSize | None = None
     data: DataSettings | None = None
-    cache_size: NonNegative = 50.0  # gigabytes
-    checkpoint_every: Positive = 10
-    options: SerializeAsAny[MethodSettings]
-
-    @field_validator("stream")
-    @classmethod
-    def _name_of_an_order(cls, name: str) -> str:
-        from crodobo.data.order import full_name  # data/ stands above; this one file of it needs errors.py alone
-
-        return full_name(name)
-
-    @property
-    def order_seed(self) -> int:
-        """The seed of the stream's order."""
-        return self.options.seed if self.stream_seed is None else self.stream_seed
-
-
-class AdaptSettings(Settings):
-    """What adapting to a folder of private images is made of."""
-
-    inbox: Path
-    predictions: Path
-    state: Path
-    quarantine: Path
-    data: DataSettings
-    options: SerializeAsAny[MethodSettings]
-    preset: str | None = None
-    method: str = "crodobo"
-    query_size: Positive = 64
-    max_wait: NonNegative = 10.0  # seconds
-    watch: bool = False
-    shuffle: bool = False  # take what lies there in a random order, not by age
-    recursive: bool = False
-    keep_files: bool = False
-    probabilities: bool = False
     image_size: ImageSize | None = None
     cache_size: NonNegative = 50.0  # gigabytes
-    checkpoint_every: Positive = 10
-    prove_every: Positive | None = None  # queries between searches of the memory; None: at the start alone
+    query_size: Positive = 64
+    checkpoint_every: Positive = 10  # queries
+    prove_every: Positive | None = None  # queries between searches of the memory; None: only at the start
+    log: Annotated[Path | None, Field(exclude=True)] = None  # where events go
+    sign_key: Annotated[Path | None, Field(exclude=True)] = None  # signs the ledger
+    options: SerializeAsAny[MethodSettings]
+
+    IDENTIFYING: ClassVar[tuple[str, ...]] = ("benchmark", "method", "image_size", "data")
+    FREE_OPTIONS: ClassVar[tuple[str, ...]] = ("parallel", "threads", "burn", "order")
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that decide what the learners are; with others they cannot go on."""
-        data = self.model_dump(mode="json", include={"preset", "method", "image_size", "data", "options"})
-        for free in ("parallel", "threads", "burn"):
-            data["options"].pop(free)
-        return data
+        """The settings that decide what the learners are. A checkpoint made with others cannot be continued."""
+        return self.identity_of(self.model_dump(mode="json"))
+
+    @classmethod
+    def identity_of(cls, stored: dict[str, Any]) -> dict[str, Any]:
+        """The identity of settings that were stored as JSON."""
+        options = {name: value for name, value in stored["options"].items() if name not in cls.FREE_OPTIONS}
+        return {name: stored[name] for name in cls.IDENTIFYING} | {"options": options}

@@ -1,20 +1,43 @@
-"""What can go wrong, as sentences for people.
+"""Errors that a user can put right.
 
-Every error that a user can cause is a `CrodoboError` whose text says what is wrong and what to do.
-The command line prints that text alone and exits with status 2.
+Every one is a `CrodoboError` with a `problem` (what is wrong) and a `remedy` (what to do about it), each a plain
+sentence. `settings` names the settings that the remedy is about; the command line turns those names into options, so
+the library never mentions a flag.
 """
 
 
 class CrodoboError(Exception):
-    """Something the user can put right; the text says how."""
+    """Something the user can put right.
+
+    Parameters
+    ----------
+    problem
+        What is wrong: one sentence, with a capital letter and a full stop.
+    remedy
+        What to do about it: one sentence, or empty if the problem says it all.
+    settings
+        Names of the settings to change, as in the settings models: `("burn",)`.
+
+    Examples
+    --------
+    >>> error = CrodoboError("There is no folder inbox.", "Check the path.", settings=("inbox",))
+    >>> str(error)
+    'There is no folder inbox. Check the path.'
+    >>> error.remedy, error.settings
+    ('Check the path.', ('inbox',))
+    """
+
+    def __init__(self, problem: str, remedy: str = "", *, settings: tuple[str, ...] = ()) -> None:
+        super().__init__(" ".join(part for part in (problem, remedy) if part))
+        self.problem, self.remedy, self.settings = problem, remedy, settings
 
 
 class QueryBurned(CrodoboError):
-    """A query was read after it had been erased."""
+    """A query was read after it was erased."""
 
 
 class BadQuery(CrodoboError):
-    """A query that no model can take; it is refused before any weight moves."""
+    """A query that the model cannot take. It is refused before any weight moves."""
 
 
 class BadSource(CrodoboError):
@@ -30,19 +53,19 @@ class BadWeights(CrodoboError):
 
 
 class BadCheckpoint(CrodoboError):
-    """A checkpoint that cannot be read or belongs to another run."""
+    """A checkpoint that cannot be read or belongs to other settings."""
 
 
 class Interrupted(CrodoboError):
-    """The user asked the run to stop, and it has stopped in order."""
+    """The user asked the run to stop, and it stopped in order."""
 
 
 class BadImage(CrodoboError):
-    """A file that cannot be decoded; the text is the reason, as the second half of a sentence."""
+    """A file that cannot be decoded. The problem is the reason, as the second half of a sentence."""
 
 
 class BadData(CrodoboError):
-    """Data on disk that is not as it should be: a path, a list, a table, its classes."""
+    """Data on disk that cannot be used: a path, a list, a table, its classes."""
 
 
 class NotHardened(CrodoboError):
@@ -56,30 +79,30 @@ class Residue(CrodoboError):
 class ServiceError(CrodoboError):
     """A service did not give the answer that was asked for.
 
-    `answered` is what it did answer before, where a call took several requests: an `Answer`, or None.
+    `answered` holds the answers to the requests before it, where a call took several: an `Answer`, or None.
     """
 
     answered: object = None
 
 
 class NoService(ServiceError):
-    """The service cannot be reached; `final` says that trying again does not help."""
+    """The service cannot be reached. `final` says that trying again does not help."""
 
-    def __init__(self, sentence: str, final: bool = False) -> None:
-        super().__init__(sentence)
+    def __init__(self, problem: str, remedy: str = "", *, final: bool = False) -> None:
+        super().__init__(problem, remedy)
         self.final = final
 
 
 class Unanswered(ServiceError):
-    """A request was sent and no answer came: it is not known whether it was learned."""
+    """A request was sent and no answer came, so it is not known whether it was learned."""
 
 
 class RequestRefused(ServiceError):
-    """The service refuses a request.
+    """The service refused a request.
 
-    `status` is of HTTP, `reason` the service's own words, `image` the number, from 0, of the one that it cannot use.
+    `status` is the HTTP status, `reason` the service's own words, and `image` the index of the image it cannot use.
     """
 
-    def __init__(self, sentence: str, status: int, reason: str, image: int | None = None) -> None:
-        super().__init__(sentence)
+    def __init__(self, problem: str, remedy: str = "", *, status: int, reason: str, image: int | None = None) -> None:
+        super().__init__(problem, remedy)
         self.status, self.reason, self.image = status, reason, image

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 
 from crodobo.audit import contents
 from crodobo.audit.disk import audit_disk
+from crodobo.audit.patterns import Trace, payload_start, pieces
 from crodobo.audit.search import CHUNK, Searcher
-from crodobo.audit.traces import Trace, payload_start, pieces
 from crodobo.data.decode import decode
 from crodobo.errors import BadData
 
@@ -139,8 +139,8 @@ def test_plain_areas_are_not_looked_for_and_a_plain_image_is_told_of(tmp_path: P
 
 def test_the_size_is_that_of_the_models_in_the_folder(secret: Path, folder: Path) -> None:
     from crodobo import SourceOnly
-    from crodobo.model import save_model
-    from crodobo.source import Source
+    from crodobo.core.source import Source
+    from crodobo.session.model import save_model
 
     (folder / "leak").write_bytes(pixels(secret).tobytes())
     report = audit_disk(folder, [secret])

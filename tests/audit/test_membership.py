@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from crodobo.audit.membership.findings import ATTACKS, attack_all
 from crodobo.audit.membership.inclusion import check_runs, choose_pool, draw_members, shadows_of
 from crodobo.audit.membership.lira import lira
+from crodobo.audit.membership.report import in_words
 from crodobo.audit.membership.rmia import rmia
 from crodobo.audit.membership.roc import Curve, Scores
 from crodobo.audit.membership.signals import confidence, entropy, loss
 from crodobo.errors import BadSettings
-from crodobo.report.membership import in_words
 
 RUNS, SAMPLES = 16, 60
 

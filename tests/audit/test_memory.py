@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from crodobo.audit.memory import audit_memory
+from crodobo.audit.probe_process import Case
 from crodobo.audit.selftest import cases, search, self_test
-from crodobo.audit.victim import Case
 from crodobo.data.decode import decode
 from crodobo.errors import BadData
 

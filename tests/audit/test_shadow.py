@@ -11,14 +11,14 @@ from torch.nn import functional as F
 from crodobo.audit.membership.findings import Finding, attack_all
 from crodobo.audit.membership.inclusion import draw_members
 from crodobo.audit.membership.shadow import draw_anew, log_probabilities, seed_of_run, stream_members
-from crodobo.augment import Augment
 from crodobo.config import MethodSettings
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
+from crodobo.core.source import Source
 from crodobo.data import Benchmark
-from crodobo.learner import Learner, make_learners
 from crodobo.methods import Method, get_method
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
-from crodobo.source import Source
+from crodobo.nn.learner import Learner, make_learners
+from crodobo.views.augment import Augment
 
 SETTINGS = MethodSettings(warmup=0, lr=1e-2, parallel=False, threads=1)
 STEPS = 5  # of a method that means to remember

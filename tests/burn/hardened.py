@@ -6,7 +6,8 @@ import os
 import resource
 import sys
 
-from crodobo.burn import harden, relaunch
+from crodobo.burn.hardening import harden
+from crodobo.burn.relaunch import relaunch
 
 if __name__ == "__main__":
     relaunch()
@@ -15,9 +16,9 @@ import torch
 
 from crodobo import CroDoBo, Source
 from crodobo.burn.levels import memory_for
+from crodobo.burn.proof import prove_at_start
+from crodobo.core.query import Query
 from crodobo.errors import Residue
-from crodobo.proof import prove_at_start
-from crodobo.query import Query
 
 libc = ctypes.CDLL(None)
 for name in ("malloc", "realloc", "calloc", "reallocarray"):

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crodobo.burn.arena import Arena
-from crodobo.burn.memory import Unburned
-from crodobo.query import Query
+from crodobo.core.memory import Unburned
+from crodobo.core.query import Query
 
 
 def flags_at(address: int) -> set[str]:

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from crodobo import pixels
-from crodobo.backbones import build_backbone
 from crodobo.burn.canary import Canary, Needle
 from crodobo.burn.process import CHUNK, ProcessMemory, Region
 from crodobo.burn.scan import scan
+from crodobo.core import pixels
 from crodobo.data.decode import decode
-from crodobo.learner import Network
+from crodobo.nn.backbones import build_backbone
+from crodobo.nn.learner import Network
 
 SEEDS = st.integers(0, 10**6).map(str)
 

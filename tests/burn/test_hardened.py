@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from crodobo.burn import allocator, harden, launch
+from crodobo.burn import allocator
+from crodobo.burn import relaunch as launch
+from crodobo.burn.hardening import harden
 from crodobo.errors import NotHardened
 
 SCRIPT = Path(__file__).with_name("hardened.py")
@@ -79,7 +81,7 @@ def test_a_process_that_was_not_started_for_it_is_refused_with_all_that_is_missi
     ],
 )
 def test_one_missing_part_is_enough(name: str, value: str, part: str) -> None:
-    code = "from crodobo.burn import harden; harden()"
+    code = "from crodobo.burn.hardening import harden; harden()"
     variables = launch.environment() | {name: value}
     failed = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)
     assert re.search(rf"NotHardened: strict burning cannot start: {part}[^;]*\. ", failed.stderr)

@@ -12,11 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 from crodobo.audit.disk import audit_disk
-from crodobo.burn.log import Log
+from crodobo.core.query import Query
+from crodobo.core.source import Source
 from crodobo.errors import CrodoboError
 from crodobo.methods import CroDoBo
-from crodobo.query import Query
-from crodobo.source import Source
+from crodobo.session.events import Log
 
 Crodobo = Callable[..., tuple[int, str, str]]
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crodobo.checkpoint import NAME
 from crodobo.cli.main import main
+from crodobo.session.checkpoint import NAME
 
 Crodobo = Callable[..., tuple[int, str, str]]
 Command = Callable[..., list[str]]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crodobo.burn.ledger import Ledger
+from crodobo.ledger.ledger import Ledger
 
 Crodobo = Callable[..., tuple[int, str, str]]
 
@@ -73,7 +73,7 @@ def test_a_ledger_without_its_end(ledger: Path, crodobo: Crodobo) -> None:
 
 
 def test_keys_and_what_they_tell(tmp_path: Path, ledger: Path, crodobo: Crodobo) -> None:
-    from crodobo.burn.signing import load_signing_key
+    from crodobo.ledger.signing import load_signing_key
 
     key, signed = tmp_path / "key", tmp_path / "signed.jsonl"
     status, out, _ = crodobo("audit", "keygen", key)

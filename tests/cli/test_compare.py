@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from crodobo.cli.comparison import LiveMonitor
-from crodobo.comparison import Entry, Plan
+from crodobo.evaluate.comparison import Entry, Plan
 
 Crodobo = Callable[..., tuple[int, str, str]]
 METHODS = ("source-only", "ent", "crodobo")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crodobo.checkpoint import NAME
+from crodobo.session.checkpoint import NAME
 
 Crodobo = Callable[..., tuple[int, str, str]]
 Start = Callable[..., "subprocess.Popen[str]"]

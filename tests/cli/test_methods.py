@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crodobo.methods import REGISTRY
-from crodobo.objective import PRESETS, TERMS
+from crodobo.methods.objective import PRESETS, TERMS
 
 Crodobo = Callable[..., tuple[int, str, str]]
 RUN = ("run", "--queries", "2", "--query-size", "24", "--warmup", "1", "--threads", "1", "-q")

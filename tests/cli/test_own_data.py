@@ -20,8 +20,8 @@ from PIL import Image
 from pyarrow import parquet
 
 from crodobo import load_source
-from crodobo.checkpoint import NAME
-from crodobo.cli.chosen import choose
+from crodobo.cli.resolve import choose
+from crodobo.session.checkpoint import NAME
 
 Crodobo = Callable[..., tuple[int, str, str]]
 

@@ -21,13 +21,13 @@ import torch
 
 from crodobo import load_model
 from crodobo.audit.ledger import audit_ledger
-from crodobo.burn.ledger import NAME as LEDGER
-from crodobo.burn.ledger import digest_of
-from crodobo.checkpoint import NAME
-from crodobo.files import sole_user
-from crodobo.guard import Guard
-from crodobo.learner import Learner
-from crodobo.prediction import Adaptation
+from crodobo.core.prediction import Adaptation
+from crodobo.guard.guard import Guard
+from crodobo.ledger.ledger import NAME as LEDGER
+from crodobo.ledger.ledger import digest_of
+from crodobo.nn.learner import Learner
+from crodobo.session.checkpoint import NAME
+from crodobo.storage.lock import locked_folder
 
 Crodobo = Callable[..., tuple[int, str, str]]
 Command = Callable[..., list[str]]
@@ -73,7 +73,7 @@ main()
 def start() -> Callable[..., BaseProcess]:
     """Start a command to be stopped or killed: in a process of its own, of one that has the libraries loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["crodobo.comparison.work"])
+    context.set_forkserver_preload(["crodobo.evaluate.comparison.work"])
 
     def call(*arguments: str | Path, errors: Path = Path(os.devnull)) -> BaseProcess:
         process = context.Process(target=exec, args=(COMMAND.format(errors=str(errors)), {}))
@@ -209,7 +209,7 @@ def test_each_query_has_its_receipt(finished: Path) -> None:
 def test_a_receipt_is_there_before_a_checkpoint_knows_of_the_query(
     tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import crodobo.run as module
+    import crodobo.evaluate.run as module
 
     save, seen = module.save_checkpoint, []
 
@@ -383,7 +383,7 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path, crodobo: Crodobo) -
 
 
 def test_a_folder_has_one_run_at_a_time(tmp_path: Path, crodobo: Crodobo) -> None:
-    with sole_user(tmp_path):
+    with locked_folder(tmp_path):
         status, _, errors = crodobo(*SHORT, "--out", tmp_path)
     assert status == 2
     assert "another run is writing" in errors

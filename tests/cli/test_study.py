@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crodobo.comparison.studies import LAMBDAS, STUDIES
+from crodobo.evaluate.comparison.studies import LAMBDAS, STUDIES
 
 Crodobo = Callable[..., tuple[int, str, str]]
 FILES = {"table.csv", "table.md", "table.tex", "costs.csv", "costs.md"}

@@ -9,12 +9,12 @@ import torch
 from torch import Generator, Tensor
 
 from crodobo import Method, Query, Source
-from crodobo.augment import Augment
 from crodobo.config import LearnerSettings
 from crodobo.engine import Sequence
 from crodobo.errors import BadQuery, BadSettings
-from crodobo.learner import make_learners, warm_up
 from crodobo.methods import REGISTRY
+from crodobo.nn.learner import make_learners, warm_up
+from crodobo.views.augment import Augment
 
 SHAPE = (1, 16, 16)
 SIZE = 13  # no other tensor here has so many rows

@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from crodobo import Method, Source, offline
+from crodobo.core.metrics import ConfusionMatrix
 from crodobo.methods import REGISTRY
-from crodobo.metrics import ConfusionMatrix
 
 OFFLINE = sorted(name for name, method in REGISTRY.items() if "offline" in method.protocols)
 

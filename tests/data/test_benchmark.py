@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crodobo.augment import Augment
+from crodobo.core.source import Source
 from crodobo.data.benchmark import Benchmark, resize
 from crodobo.data.stream import from_arrays
 from crodobo.errors import BadSource
-from crodobo.source import Source
+from crodobo.views.augment import Augment
 
 
 def numbered(count: int = 20) -> Benchmark:

@@ -12,15 +12,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from crodobo.augment import Augment
+from crodobo.core.query import Query
+from crodobo.core.source import Source
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.images import DecodedOnRead, MemoryMapped
 from crodobo.data.pictures import ArrayPictures, Files
+from crodobo.data.prefetch import ahead
 from crodobo.data.stream import from_folder
 from crodobo.errors import BadData, BadImage
-from crodobo.prefetch import ahead
-from crodobo.query import Query
-from crodobo.source import Source
+from crodobo.views.augment import Augment
 
 SHAPE = (1, 8, 8)
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from crodobo.config import MethodSettings, RunSettings
+from crodobo.config import MethodSettings
 from crodobo.data.order import full_name, stream_order
 from crodobo.errors import BadSettings
+from crodobo.evaluate.settings import RunSettings
 
 KINDS = ["random", "by-class", "dirichlet", "dirichlet(1e-300)", "dirichlet(100)", "dirichlet(1e308)", "drift"]
 LABELS = torch.arange(5000) % 10

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from crodobo.cli.chosen import choose
+from crodobo.cli.resolve import choose
 from crodobo.config import DataSettings
 from crodobo.data import load_benchmark
 from crodobo.data.presets import get_preset, is_preset, preset_names

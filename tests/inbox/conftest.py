@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crodobo.config import AdaptSettings, DataSettings
+from crodobo.config import DataSettings
 from crodobo.inbox import stream
+from crodobo.inbox.settings import AdaptSettings
 from crodobo.methods import get_method
 
 Picture = Callable[..., bytes]

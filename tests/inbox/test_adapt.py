@@ -25,20 +25,21 @@ import pytest
 from PIL import Image
 
 from crodobo.audit.ledger import audit_ledger
-from crodobo.burn.ledger import NAME as LEDGER
-from crodobo.burn.ledger import Ledger, digest_of
-from crodobo.burn.signing import load_public_key, make_key_pair
-from crodobo.checkpoint import NAME
-from crodobo.config import AdaptSettings, DataSettings
+from crodobo.config import DataSettings
+from crodobo.core.prediction import Adaptation
 from crodobo.errors import BadCheckpoint, BadData, BadSettings, CrodoboError, Interrupted
-from crodobo.guard import Guard
+from crodobo.guard.guard import Guard
 from crodobo.inbox.adapt import adapt
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.predictions import PredictionFile
+from crodobo.inbox.settings import AdaptSettings
 from crodobo.inbox.stream import Stream
-from crodobo.inbox.tally import Watching
-from crodobo.learner import Learner
-from crodobo.prediction import Adaptation
+from crodobo.ledger.ledger import NAME as LEDGER
+from crodobo.ledger.ledger import Ledger, digest_of
+from crodobo.ledger.signing import load_public_key, make_key_pair
+from crodobo.nn.learner import Learner
+from crodobo.session.checkpoint import NAME
+from crodobo.session.counts import Watching
 
 Picture = Callable[[int], bytes]
 Put = Callable[..., Path]
@@ -653,7 +654,7 @@ def test_the_receipt_comes_after_the_predictions_and_the_deletion(
     def look(*_: Any, **__: Any) -> None:
         seen.append((len(rows_of(settings.predictions)), left(inbox)))
 
-    monkeypatch.setattr("crodobo.burn.ledger.Ledger.burned", look)
+    monkeypatch.setattr("crodobo.ledger.ledger.Ledger.burned", look)
     put("a.png", picture(1))
     adapt(settings)
     assert seen == [(1, [])]

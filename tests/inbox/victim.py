@@ -65,9 +65,9 @@ def count_events(number: int) -> None:
 
 def arm(module: ModuleType, begun: list[Callable[[], None]], point: str, number: int) -> None:
     """Die at that point, the n-th time that it is reached."""
-    from crodobo.burn.ledger import Ledger
     from crodobo.inbox.arrivals import Inbox
     from crodobo.inbox.predictions import PredictionFile
+    from crodobo.ledger.ledger import Ledger
 
     if point == "start":
         count_events(number)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Generator
 
 from crodobo.losses import mixmatch, mixup, sharpen
-from crodobo.mixing import beta
+from crodobo.methods.mixing import beta
 
 seeds = st.integers(0, 10_000)
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from crodobo import Query, Source, SourceOnly
 from crodobo.errors import BadQuery
-from crodobo.learner import Encoded
 from crodobo.methods import REGISTRY
+from crodobo.nn.learner import Encoded
 
 
 def probabilities(logits: Tensor) -> Tensor:

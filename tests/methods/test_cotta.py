@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from crodobo import Source
-from crodobo.augment import Augment
 from crodobo.methods.cotta import CoTTA, restore
+from crodobo.views.augment import Augment
 
 WARM = {"warmup": 4, "warmup_batch": 16, "threads": 1}
 

@@ -7,8 +7,8 @@ import torch
 from torch import Generator, Tensor
 
 from crodobo import Augment, CroDoBo, Query, Single, Source
-from crodobo.learner import Network
 from crodobo.methods.crodobo import average_of_peers
+from crodobo.nn.learner import Network
 
 IDENTITY = Augment(margin=0, operations=0)
 

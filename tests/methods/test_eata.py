@@ -11,12 +11,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from crodobo import Source
-from crodobo.augment import Augment
 from crodobo.engine import Sequence
-from crodobo.learner import Learner, make_learners, warm_up
 from crodobo.methods.eata import EATA, EATASettings, Memory
 from crodobo.methods.sar import SAR
 from crodobo.methods.tent import TENT
+from crodobo.nn.learner import Learner, make_learners, warm_up
+from crodobo.views.augment import Augment
 
 
 def warm_learner(source: Source, settings: EATASettings) -> Learner:

@@ -10,11 +10,11 @@ import torch
 from torch import Generator, Tensor
 
 from crodobo import CroDoBo, Query, Source
+from crodobo.core.source import SourceBatch
 from crodobo.errors import BadSettings
 from crodobo.methods.continual import Continual
-from crodobo.mixing import mixed_loss
-from crodobo.objective import PRESETS, Objective, Weights, of_learners, parse_objectives
-from crodobo.source import SourceBatch
+from crodobo.methods.mixing import mixed_loss
+from crodobo.methods.objective import PRESETS, Objective, Weights, of_learners, parse_objectives
 
 TAU, LAM = 0.4, 0.7  # so that some pseudo-labels of a fresh network count and some do not
 

@@ -9,11 +9,11 @@ import torch
 from torch import Generator, Tensor
 
 from crodobo import Query, Source, online
-from crodobo.augment import Augment
 from crodobo.config import MethodSettings
 from crodobo.engine import Sequence
-from crodobo.learner import make_learners, warm_up
 from crodobo.methods import REGISTRY
+from crodobo.nn.learner import make_learners, warm_up
+from crodobo.views.augment import Augment
 
 WARM = {"warmup": 25, "warmup_batch": 32, "threads": 1}
 

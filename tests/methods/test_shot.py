@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from crodobo import Query, Source, offline
-from crodobo.learner import Encoded
 from crodobo.methods.shot import SHOT, centroid_labels
+from crodobo.nn.learner import Encoded
 
 
 def nearest_centroids(features: np.ndarray, logits: np.ndarray) -> list[int]:

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from crodobo.burn.arena import Arena
-from crodobo.burn.memory import Memory
+from crodobo.core.memory import Memory
 from crodobo.serve.bodies import FORM, NPY, RAW, Limits, images_of, read_body, split_form
 from crodobo.serve.errors import BadRequest
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import torch
 
-from crodobo.burn.memory import Memory
+from crodobo.core.memory import Memory
+from crodobo.serve.batcher import Control, Gatherer
 from crodobo.serve.errors import Refused
-from crodobo.serve.gather import Control, Gatherer
 from crodobo.serve.service import Service
 
 

@@ -24,15 +24,15 @@ from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.support.ui import WebDriverWait
 from torch import Tensor
 
-from crodobo.augment import Augment
 from crodobo.burn.scan import Find, Scan
+from crodobo.core.source import Source
 from crodobo.data import Public
 from crodobo.methods import get_method
 from crodobo.serve.app import App
 from crodobo.serve.keys import Keys, add_key
 from crodobo.serve.service import Service
 from crodobo.serve.settings import ServeSettings
-from crodobo.source import Source
+from crodobo.views.augment import Augment
 
 FLAGS = (
     "--headless",

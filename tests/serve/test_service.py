@@ -13,15 +13,15 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 
-from crodobo.burn.ledger import NAME as LEDGER
-from crodobo.burn.log import Log
-from crodobo.checkpoint import NAME
 from crodobo.config import DataSettings
 from crodobo.errors import BadCheckpoint, BadData, CrodoboError
-from crodobo.files import unfinished_name
+from crodobo.ledger.ledger import NAME as LEDGER
 from crodobo.methods import get_method
 from crodobo.serve.service import Service
 from crodobo.serve.settings import ServeSettings
+from crodobo.session.checkpoint import NAME
+from crodobo.session.events import Log
+from crodobo.storage.files import unfinished_name
 
 IMAGES = torch.randint(256, (8, 1, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
 Make = Callable[..., Service]

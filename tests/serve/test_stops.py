@@ -13,10 +13,10 @@ import pytest
 from safetensors import safe_open
 
 from crodobo.audit.ledger import audit_ledger
-from crodobo.burn.ledger import NAME as LEDGER
-from crodobo.checkpoint import NAME
 from crodobo.errors import BadSettings
+from crodobo.ledger.ledger import NAME as LEDGER
 from crodobo.serve.server import Address, listen
+from crodobo.session.checkpoint import NAME
 
 if TYPE_CHECKING:
     from conftest import Serve, Served

@@ -10,9 +10,9 @@ from typing import get_args
 from safetensors import SafetensorError, safe_open
 
 from crodobo.audit.contents import Content, contents
+from crodobo.audit.patterns import DISTINCT, MOST, PIECE, Form, Trace, images_of, traces_of
 from crodobo.audit.report import Report
 from crodobo.audit.search import Searcher
-from crodobo.audit.traces import DISTINCT, MOST, PIECE, Form, Trace, images_of, traces_of
 from crodobo.config import Fit
 from crodobo.errors import BadData
 

@@ -4,9 +4,9 @@ import fcntl
 from pathlib import Path
 
 from crodobo.audit.report import Report
-from crodobo.burn.chain import Examination, examine
-from crodobo.burn.signing import can_sign, make_verifier
 from crodobo.errors import BadData
+from crodobo.ledger.signing import can_sign, make_verifier
+from crodobo.ledger.verify import Examination, examine
 
 REBUILT = (
     "an end that was cut off and written anew, hashes and all: that shows only in signatures (--public-key) or against "

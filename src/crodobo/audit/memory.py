@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+from crodobo.audit.patterns import Form, Trace, images_of, traces_of
 from crodobo.audit.report import Report
 from crodobo.audit.search import Searcher
-from crodobo.audit.traces import Form, Trace, images_of, traces_of
 from crodobo.burn.process import CHUNK, ProcessMemory
 from crodobo.config import Fit
 from crodobo.errors import BadData

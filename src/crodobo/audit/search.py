@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from crodobo.audit.contents import Content
-from crodobo.audit.traces import Trace
+from crodobo.audit.patterns import Trace
 
 CHUNK = 4 * 2**20  # bytes that are looked at at a time
 WORD = 8  # bytes of a piece that are looked for first

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from crodobo.audit.probe_process import Case
 from crodobo.audit.report import Report
-from crodobo.audit.victim import Case
 from crodobo.burn.canary import Canary
 from crodobo.burn.process import ProcessMemory
 from crodobo.burn.scan import Scan, scan
@@ -60,7 +60,7 @@ def search(case: Case) -> Scan:
     here, there = socket.socketpair()
     with here, there:
         arguments = [json.dumps(dataclasses.asdict(case)), seed, str(there.fileno())]
-        command = [sys.executable, "-m", "crodobo.audit.victim", *arguments]
+        command = [sys.executable, "-m", "crodobo.audit.probe_process", *arguments]
         with subprocess.Popen(command, pass_fds=(there.fileno(),)) as process:
             there.close()
             answer, files, _, _ = socket.recv_fds(here, 2**16, 2)

@@ -1,6 +1,1 @@
-"""What becomes of a query after it was read: its memory, the process around it, and the ledger of receipts."""
-
-from crodobo.burn.hardening import Hardening, harden
-from crodobo.burn.launch import relaunch
-
-__all__ = ["Hardening", "harden", "relaunch"]
+"""Erasing queries from memory: where they lie, the hardened process around them, and the proof."""

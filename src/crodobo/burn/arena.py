@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from crodobo.burn.memory import Burned, Memory, extent
+from crodobo.core.memory import Burned, Memory, extent
 from crodobo.errors import NotHardened
 
 ALIGNMENT = 64  # bytes; what vector instructions like best

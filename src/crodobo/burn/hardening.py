@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from crodobo.burn import allocator
-from crodobo.burn.launch import SETTINGS
 from crodobo.burn.process import ProcessMemory
+from crodobo.burn.relaunch import SETTINGS
 from crodobo.errors import NotHardened
 
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4  # of Linux

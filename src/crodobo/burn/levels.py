@@ -2,8 +2,8 @@
 
 from crodobo.burn.arena import Arena
 from crodobo.burn.hardening import harden
-from crodobo.burn.memory import Memory, Unburned
 from crodobo.config import Burn
+from crodobo.core.memory import Memory, Unburned
 
 
 def memory_for(level: Burn) -> Memory:

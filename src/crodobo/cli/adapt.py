@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from crodobo.burn.launch import relaunch
+from crodobo.burn.relaunch import relaunch
 from crodobo.cli import options as o
-from crodobo.cli.chosen import choose, method_settings
+from crodobo.cli.resolve import choose, method_settings
 from crodobo.errors import BadSettings
 
 
@@ -62,9 +62,9 @@ def adapt(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.cli.progress import make_reporter, print_adapted
-    from crodobo.config import AdaptSettings
     from crodobo.data.presets import get_preset
     from crodobo.inbox.adapt import adapt as adapt_to
+    from crodobo.inbox.settings import AdaptSettings
 
     if source is None and benchmark is None:
         raise BadSettings(
@@ -84,7 +84,7 @@ def adapt(
         predictions=predictions,
         state=state,
         quarantine=quarantine,
-        preset=benchmark,
+        benchmark=chosen.benchmark,
         method=shared["method"],
         options=method_settings(arguments, chosen),
         max_wait=max_wait,

@@ -43,7 +43,7 @@ def ledger(
 ) -> None:
     """Find lines of a ledger that were edited, dropped, moved, inserted or cut short, and say which."""
     from crodobo.audit.ledger import audit_ledger
-    from crodobo.burn.signing import load_public_key
+    from crodobo.ledger.signing import load_public_key
 
     if expect_head is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_head := expect_head.strip().lower()):
         raise BadSettings(f"--expect-head {expect_head} is no hash; it has 64 hexadecimal digits")
@@ -126,7 +126,7 @@ def keygen(
     file: Annotated[Path, typer.Argument(help="Where the private key goes; FILE.pub is the public one.")],
 ) -> None:
     """Make an Ed25519 key to sign ledgers with (--sign-key), and the public one to check them with (--public-key)."""
-    from crodobo.burn.signing import make_key_pair
+    from crodobo.ledger.signing import make_key_pair
 
     public = make_key_pair(file)
     print(f"private key, to be kept secret: {file}\npublic key: {public}")

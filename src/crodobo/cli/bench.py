@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from crodobo.cli import options as o
-from crodobo.cli.chosen import Chosen, choose
+from crodobo.cli.resolve import Chosen, choose
 
 
 class CaseName(enum.StrEnum):
@@ -51,7 +51,8 @@ def bench(
 
     from rich.console import Console
 
-    from crodobo.files import sole_user, write_atomically
+    from crodobo.storage.files import write_atomically
+    from crodobo.storage.lock import locked_folder
 
     console = Console(stderr=True)
 
@@ -60,15 +61,15 @@ def bench(
 
     if benchmark or source or target or folder:
         chosen = choose(arguments)
-        with sole_user(out.parent):
+        with locked_folder(out.parent):
             result = _measure_reading(chosen, rounds or 5, note)
             write_atomically(out, json.dumps(result, indent=2) + "\n")
         _print_reading(result)
     elif burn:
-        from crodobo.bench import CASES
-        from crodobo.bench.burning import measure_burning
+        from crodobo.evaluate.bench import CASES
+        from crodobo.evaluate.bench.burning import measure_burning
 
-        with sole_user(out.parent):
+        with locked_folder(out.parent):
             costs = [
                 measure_burning(name, rounds=rounds or CASES[name].rounds, note=note)
                 for name in ([name.value for name in case] if case else list(CASES))
@@ -76,10 +77,10 @@ def bench(
             write_atomically(out, json.dumps(costs, indent=2) + "\n")
         _print_burning(costs)
     else:
-        from crodobo.bench import CASES, measure
+        from crodobo.evaluate.bench import CASES, measure
 
         names = [name.value for name in case] if case else list(CASES)
-        with sole_user(out.parent):
+        with locked_folder(out.parent):
             results = [measure(CASES[name], rounds=rounds, queries=queries, note=note) for name in names]
             write_atomically(out, json.dumps(results, indent=2) + "\n")
         _print_engine(names, results)
@@ -87,8 +88,8 @@ def bench(
 
 
 def _measure_reading(chosen: Chosen, rounds: int, note: Any) -> dict[str, Any]:
-    from crodobo.bench import measure_reading
-    from crodobo.config import RunSettings
+    from crodobo.evaluate.bench import measure_reading
+    from crodobo.evaluate.settings import RunSettings
     from crodobo.methods import CroDoBo
 
     options = CroDoBo.Settings.of(**chosen.options)

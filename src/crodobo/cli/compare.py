@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from crodobo.cli import options as o
-from crodobo.cli.chosen import choose, parse_seeds
+from crodobo.cli.resolve import choose, parse_seeds
 from crodobo.errors import BadSettings
 
 
@@ -43,7 +43,7 @@ def compare(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.cli.comparison import carry_out_and_show, default_folder
-    from crodobo.comparison import Entry, Plan
+    from crodobo.evaluate.comparison import Entry, Plan
 
     names, left_out = choose_methods(methods, offline)
     chosen = choose(arguments)

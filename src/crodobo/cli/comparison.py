@@ -11,21 +11,22 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crodobo.cli.chosen import Chosen, as_data_name, as_name
 from crodobo.cli.console import NumbersColumn, SteadyConsole
 from crodobo.cli.progress import make_reporter
-from crodobo.comparison import Monitor, Plan, Task, carry_out, collect, widen
-from crodobo.comparison.studies import STUDIES, Study
-from crodobo.comparison.work import finished_result
-from crodobo.config import MethodSettings, RunSettings
+from crodobo.cli.resolve import Chosen, as_data_name, as_name
+from crodobo.config import MethodSettings
 from crodobo.data.presets import get_preset, is_preset
 from crodobo.engine import available_cores
 from crodobo.errors import CrodoboError
-from crodobo.files import sole_user
-from crodobo.learner import make_learners
-from crodobo.report.comparison_page import write_comparison
-from crodobo.report.table import Table as ResultTable
-from crodobo.run import check_same_data, load_data
+from crodobo.evaluate.comparison import Monitor, Plan, Task, carry_out, collect, widen
+from crodobo.evaluate.comparison.studies import STUDIES, Study
+from crodobo.evaluate.comparison.work import finished_result
+from crodobo.evaluate.report.comparison_page import write_comparison
+from crodobo.evaluate.report.table import Table as ResultTable
+from crodobo.evaluate.run import check_same_data, load_data
+from crodobo.evaluate.settings import RunSettings
+from crodobo.nn.learner import make_learners
+from crodobo.storage.lock import locked_folder
 
 
 def carry_out_and_show(
@@ -36,7 +37,7 @@ def carry_out_and_show(
     with make_reporter(quiet) as reporter:
         benchmark = load_data(settings, reporter)  # made once, before many processes would
     make_learners(benchmark.source, 1, 0, settings.options)  # is there a backbone?
-    with sole_user(plan.folder):
+    with locked_folder(plan.folder):
         _refuse_strangers(plan.folder)
         if fresh:
             forget(plan.tasks)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crodobo.cli import options as o
-from crodobo.cli.chosen import choose
+from crodobo.cli.resolve import choose
 
 if TYPE_CHECKING:
     from crodobo.audit.membership.plan import ShadowPlan
@@ -74,17 +74,17 @@ def membership(
 def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet: bool, notes: list[str]) -> None:
     """Run what is not done yet, attack, write the files, and print what it means."""
     from crodobo.audit.membership.findings import check_same_images, find
+    from crodobo.audit.membership.report import in_words, write_membership
     from crodobo.audit.membership.work import AUDITING, load_scores
     from crodobo.cli.comparison import forget, print_table, watching
     from crodobo.cli.console import SteadyConsole
     from crodobo.cli.progress import make_reporter
-    from crodobo.comparison import carry_out
     from crodobo.engine import available_cores
     from crodobo.errors import CrodoboError
-    from crodobo.files import sole_user
-    from crodobo.learner import make_learners
-    from crodobo.report.membership import in_words, write_membership
-    from crodobo.run import load_data
+    from crodobo.evaluate.comparison import carry_out
+    from crodobo.evaluate.run import load_data
+    from crodobo.nn.learner import make_learners
+    from crodobo.storage.lock import locked_folder
 
     settings = plan.settings(plan.methods[0])
     with make_reporter(quiet) as reporter:
@@ -95,7 +95,7 @@ def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    with sole_user(plan.folder):
+    with locked_folder(plan.folder):
         if fresh:
             forget(plan.tasks)
         for note in notes:

@@ -17,8 +17,8 @@ from rich.progress import (
 from rich.table import Table
 
 from crodobo.cli.console import PLAIN_EVERY, NumbersColumn, SteadyConsole, files
-from crodobo.inbox.tally import Tally, Watching
-from crodobo.metrics import QueryRecord, StreamRecord
+from crodobo.core.metrics import QueryRecord, StreamRecord
+from crodobo.session.counts import Tally, Watching
 
 
 def make_reporter(quiet: bool) -> "QuietReporter | LiveReporter | PlainReporter":

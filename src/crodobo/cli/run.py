@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crodobo.burn.launch import relaunch
+from crodobo.burn.relaunch import relaunch
 from crodobo.cli import options as o
-from crodobo.cli.chosen import as_data_name, as_name, choose, method_settings
+from crodobo.cli.resolve import as_data_name, as_name, choose, method_settings
 
 if TYPE_CHECKING:
-    from crodobo.config import RunSettings
+    from crodobo.evaluate.settings import RunSettings
 
 
 @o.takes(o.OneMethod, o.Images, o.Targets, o.Network, o.Meeting)
@@ -49,8 +49,8 @@ def run(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.cli.progress import make_reporter, print_summary
-    from crodobo.config import RunSettings
-    from crodobo.run import run as run_benchmark
+    from crodobo.evaluate.run import run as run_benchmark
+    from crodobo.evaluate.settings import RunSettings
 
     chosen = choose(arguments)
     settings = RunSettings.of(
@@ -73,7 +73,7 @@ def run(
 def run_name(settings: "RunSettings") -> str:
     """A folder's name that tells runs with different settings apart.
 
-    >>> from crodobo.config import RunSettings
+    >>> from crodobo.evaluate.settings import RunSettings
     >>> from crodobo.methods import CroDoBo
     >>> run_name(RunSettings(options=CroDoBo.Settings()))
     'glyphs-crodobo-k2-seed0'

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from crodobo.burn.launch import relaunch
+from crodobo.burn.relaunch import relaunch
 from crodobo.cli import options as o
-from crodobo.cli.chosen import choose, method_settings
+from crodobo.cli.resolve import choose, method_settings
 from crodobo.errors import BadSettings
 
 
@@ -61,15 +61,15 @@ def serve(
     except ImportError:
         raise BadSettings('the service needs more packages; install them with pip install "crodobo[serve]"') from None
 
-    from crodobo.burn.log import Log
-    from crodobo.burn.signing import load_signing_key
+    from crodobo.burn.proof import check_proving
     from crodobo.cli.progress import make_reporter
-    from crodobo.files import sole_user
+    from crodobo.ledger.signing import load_signing_key
     from crodobo.methods import get_method
     from crodobo.methods.base import check_runs_online
-    from crodobo.proof import check_proving
     from crodobo.serve.service import Service
     from crodobo.serve.settings import ServeSettings
+    from crodobo.session.events import Log
+    from crodobo.storage.lock import locked_folder
 
     if benchmark is None and source is None:
         arguments["benchmark"] = "glyphs"
@@ -96,7 +96,7 @@ def serve(
     address.check()
     key = load_signing_key(shared["sign_key"]) if shared["sign_key"] else None
     with (
-        sole_user(settings.state, "--state", private=True),
+        locked_folder(settings.state, private=True, settings=("state",)),
         Log(shared["log"]) as events,
         make_reporter(quiet) as reporter,
     ):

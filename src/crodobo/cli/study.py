@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from crodobo.cli import options as o
-from crodobo.cli.chosen import choose, parse_seeds
+from crodobo.cli.resolve import choose, parse_seeds
 from crodobo.errors import BadSettings
 
 
@@ -34,8 +34,8 @@ def study(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from crodobo.cli.comparison import carry_out_and_show, default_folder, list_studies
-    from crodobo.comparison import Plan
-    from crodobo.comparison.studies import STUDIES, get_study
+    from crodobo.evaluate.comparison import Plan
+    from crodobo.evaluate.comparison.studies import STUDIES, get_study
 
     if list_all:
         list_studies()

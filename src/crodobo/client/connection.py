@@ -141,7 +141,9 @@ class Connection:
                     final=True,
                 ) from None
             if isinstance(cause, socket.gaierror):
-                raise NoService(f"there is no machine of the name in {self.url}; check the address", True) from None
+                raise NoService(
+                    f"there is no machine of the name in {self.url}; check the address", final=True
+                ) from None
         if isinstance(error, NOT_SENT):
             reason = next((str(cause.strerror) for cause in causes(error) if isinstance(cause, OSError)), "no answer")
             return NoService(f"no service answers at {self.url} ({reason.lower()}); start one with crodobo serve")
@@ -166,7 +168,7 @@ class Connection:
             return self._unanswered(sentence)
         found = BAD_IMAGE.match(sentence) if status == 400 else None
         image, reason = (int(found[1]) - 1, found[2]) if found else (None, sentence)
-        return RequestRefused(f"{self.url} refuses: {sentence}{todo}", status, reason, image)
+        return RequestRefused(f"{self.url} refuses: {sentence}{todo}", status=status, reason=reason, image=image)
 
 
 def trusting(ca: File | None, cert: tuple[File, File] | None) -> ssl.SSLContext:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crodobo.client import Answer, Client
+from crodobo.data.formats import SUFFIXES
 from crodobo.errors import BadData, CrodoboError, Interrupted, RequestRefused, ServiceError, Unanswered
-from crodobo.formats import SUFFIXES
 from crodobo.inbox.arrivals import UNFINISHED, Arrival
 from crodobo.inbox.predictions import PredictionFile
-from crodobo.interrupt import StopSignal
+from crodobo.session.stop import StopSignal
 
 Ask = Callable[[Sequence[bytes]], Answer]
 LOOK = 0.2  # seconds between two looks whether a signal has come

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from crodobo.augment import Augment
 from crodobo.config import Classes, DataSettings, Fit
+from crodobo.core.observer import Observer
+from crodobo.core.source import Source
 from crodobo.data import stream
 from crodobo.data.assemble import (
     DEFAULT_SIZE,
-    Watcher,
     assemble,
     augment_of,
     classes_of,
@@ -24,11 +24,11 @@ from crodobo.data.classes import common_names
 from crodobo.data.glyphs import glyphs
 from crodobo.data.presets import get_preset, is_preset, preset_names
 from crodobo.errors import BadSettings
-from crodobo.source import Source
+from crodobo.views.augment import Augment
 
 REGISTRY: dict[str, Callable[[], Benchmark]] = {"glyphs": glyphs}
 
-__all__ = ["REGISTRY", "Benchmark", "Public", "Watcher", "load_benchmark", "load_public", "load_source", "stream"]
+__all__ = ["REGISTRY", "Benchmark", "Public", "load_benchmark", "load_public", "load_source", "stream"]
 
 
 def load_benchmark(
@@ -37,7 +37,7 @@ def load_benchmark(
     data: DataSettings | None = None,
     *,
     cache_size: float = 50.0,
-    watcher: Watcher | None = None,
+    observer: Observer | None = None,
 ) -> Benchmark:
     """The benchmark of that name, at its own image size or another.
 
@@ -51,7 +51,7 @@ def load_benchmark(
         Where its images are, unless they are built in.
     cache_size
         Gigabytes that decoded sources may take in the cache.
-    watcher
+    observer
         Told what is done.
 
     Examples
@@ -72,7 +72,7 @@ def load_benchmark(
             "`crodobo data` lists; --source and --target take images of your own"
         )
     preset = get_preset(name) if is_preset(name) else None
-    return assemble(name, data or DataSettings(), preset, image_size, cache_size, watcher or Watcher())
+    return assemble(name, data or DataSettings(), preset, image_size, cache_size, observer or Observer())
 
 
 class Public(NamedTuple):
@@ -89,7 +89,7 @@ def load_public(
     data: DataSettings | None = None,
     *,
     cache_size: float = 50.0,
-    watcher: Watcher | None = None,
+    observer: Observer | None = None,
 ) -> Public:
     """The public half of a benchmark, a preset or one's own data.
 
@@ -102,7 +102,7 @@ def load_public(
     preset = get_preset(name) if is_preset(name) else None
     size, listing = size_of(image_size, preset), read_source(data, preset)
     names = common_names(listing.counts, {}, classes_of(data, preset).names)
-    source = make_source(listing, names, data, size, cache_size, watcher or Watcher())
+    source = make_source(listing, names, data, size, cache_size, observer or Observer())
     return Public(source, augment_of(data, preset, size), stamp_of(listing, names))
 
 
@@ -117,7 +117,7 @@ def load_source(
     grey: bool = False,
     skip_broken: bool = False,
     cache_size: float = 50.0,
-    watcher: Watcher | None = None,
+    observer: Observer | None = None,
 ) -> Source:
     """Labelled images on a disk: a folder of class folders, a list, a table or IDX files.
 
@@ -143,7 +143,7 @@ def load_source(
         Leave out images that cannot be decoded.
     cache_size
         Gigabytes that decoded sources may take in the cache.
-    watcher
+    observer
         Told what is done.
     """
     data = DataSettings(
@@ -157,4 +157,4 @@ def load_source(
     )
     listing = read_source(data, None)
     names = common_names(listing.counts, {}, classes.names if classes else None)
-    return make_source(listing, names, data, image_size, cache_size, watcher or Watcher())
+    return make_source(listing, names, data, image_size, cache_size, observer or Observer())

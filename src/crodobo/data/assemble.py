@@ -2,16 +2,15 @@
 
 import hashlib
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from crodobo.augment import Augment
 from crodobo.config import Classes, DataSettings, Fit, Renaming, Views
+from crodobo.core.observer import Observer
+from crodobo.core.source import Source
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.classes import common_names, rename
 from crodobo.data.images import DecodedOnRead
@@ -21,17 +20,9 @@ from crodobo.data.presets import Domain, Preset
 from crodobo.data.store import stored
 from crodobo.engine import available_cores
 from crodobo.errors import BadImage, BadSettings
-from crodobo.source import Source
+from crodobo.views.augment import Augment
 
 DEFAULT_SIZE = 64
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """Told what is done while data is read. This one keeps silent."""
-
-    note: Callable[[str], None] = lambda text: None
-    progress: Callable[[int, int], None] = lambda done, total: None
 
 
 def stamp_of(listing: Listing, names: list[str]) -> str:
@@ -75,36 +66,36 @@ def make_source(
     data: DataSettings,
     size: int,
     cache_size: float,
-    watcher: Watcher,
+    observer: Observer,
 ) -> Source:
     """The source's images, from the cache or decoded into it."""
     if data.source_limit:
         listing = sampled(listing, data.source_limit)
     shape = shape_of(data, size)
     if data.skip_broken:
-        listing = sound(listing, shape, data.fit, watcher)
+        listing = sound(listing, shape, data.fit, observer)
     limit = cache_size * 1e9
-    images = stored(listing.pictures, shape, data.fit, limit=limit, progress=watcher.progress, note=watcher.note)
+    images = stored(listing.pictures, shape, data.fit, limit=limit, progress=observer.reading, note=observer.note)
     return Source(images, [names.index(label) for label in listing.labels], names)
 
 
 def assemble(
-    name: str, data: DataSettings, preset: Preset | None, size: int | None, cache_size: float, watcher: Watcher
+    name: str, data: DataSettings, preset: Preset | None, size: int | None, cache_size: float, observer: Observer
 ) -> Benchmark:
     """The benchmark: source from the cache, target decoded as it is read."""
     size = size_of(size, preset)
     source, target = read_source(data, preset), read_target(data, preset)
     names = common_names(source.counts, target.counts, classes_of(data, preset).names)
     if absent := [each for each in names if each not in target.counts]:
-        watcher.note(f"the target has no {', '.join(absent)}; these classes can only be mistaken for others")
+        observer.note(f"the target has no {', '.join(absent)}; these classes can only be mistaken for others")
     shape = shape_of(data, size)
     if data.skip_broken:
-        target = sound(target, shape, data.fit, watcher)
+        target = sound(target, shape, data.fit, observer)
     stamp = repr((source.pictures.stamp(), target.pictures.stamp(), list(source.labels), list(target.labels)))
     return Benchmark(
         name=name,
         description=preset.title if preset else f"{source.where} → {target.where}",
-        source=make_source(source, names, data, size, cache_size, watcher),
+        source=make_source(source, names, data, size, cache_size, observer),
         images=DecodedOnRead(target.pictures, shape, data.fit),
         labels=torch.tensor([names.index(label) for label in target.labels]),
         augment=augment_of(data, preset, size),
@@ -143,11 +134,11 @@ def sampled(listing: Listing, limit: int) -> Listing:
     return listing.chosen(sorted([*must, *rest[: limit - len(must)]]))
 
 
-def sound(listing: Listing, shape: Shape, fit: Fit, watcher: Watcher) -> Listing:
+def sound(listing: Listing, shape: Shape, fit: Fit, observer: Observer) -> Listing:
     """The listing without pictures that cannot be decoded."""
     bad = broken(listing, shape, fit)
     if bad:
-        watcher.note(
+        observer.note(
             f"{len(bad)} of {len(listing.labels)} images of {listing.where} cannot be decoded and are left out"
         )
     return listing.chosen([number for number in range(len(listing.labels)) if number not in bad])

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from crodobo import pixels
-from crodobo.augment import Augment
-from crodobo.burn.memory import Memory
+from crodobo.core import pixels
+from crodobo.core.memory import Memory
+from crodobo.core.query import Query
+from crodobo.core.source import Source
 from crodobo.data.order import stream_order
+from crodobo.data.prefetch import ahead
 from crodobo.errors import BadSource
-from crodobo.prefetch import ahead
-from crodobo.query import Query
-from crodobo.source import Source
+from crodobo.views.augment import Augment
 
 
 @dataclass(frozen=True)

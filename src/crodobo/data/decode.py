@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from crodobo.config import Fit
+from crodobo.data.formats import FORMATS
 from crodobo.errors import BadImage
-from crodobo.formats import FORMATS
 
 ROWS = 64  # that are converted at a time
 TWELVE_BITS = 4096  # a 16-bit picture without a larger value comes from a 12-bit sensor, as in radiology

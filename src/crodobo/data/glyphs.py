@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from crodobo.augment import Augment
+from crodobo.core.source import Source
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.cache import Arrays, cached
-from crodobo.source import Source
+from crodobo.views.augment import Augment
 
 FONTS = (
     *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from crodobo.data.formats import SUFFIXES
 from crodobo.data.pictures import ArrayPictures, Files, ParquetPictures, Pictures
 from crodobo.errors import BadData
-from crodobo.formats import SUFFIXES
 
 IMAGE_COLUMNS = ("image", "file", "path", "filename", "file_name", "filepath", "image_path", "img")
 LABEL_COLUMNS = ("label", "class", "category", "target", "y")

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from crodobo.config import Classes, DataSettings, MethodSettings, RunSettings, Views
+from crodobo.config import Classes, DataSettings, MethodSettings, SessionSettings, Views
 from crodobo.data.layouts import READERS
 from crodobo.data.listing import Listing
 from crodobo.errors import BadData, BadSettings
@@ -74,7 +74,7 @@ class Preset:
     @property
     def run(self) -> dict[str, Any]:
         """Settings of the run: the size of queries and of images."""
-        return {name: value for name, value in self.settings.items() if name in RunSettings.model_fields}
+        return {name: value for name, value in self.settings.items() if name in SessionSettings.model_fields}
 
     @property
     def data(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from crodobo.data.images import DecodedOnRead, MemoryMapped
 from crodobo.data.pictures import Pictures, Shape
 from crodobo.engine import available_cores
 from crodobo.errors import BadData, BadImage
-from crodobo.files import write_atomically
+from crodobo.storage.files import write_atomically
 
 CHUNK = 256  # images between two notes of how far a store is
 Progress = Callable[[int, int], None]

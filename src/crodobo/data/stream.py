@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from crodobo import pixels
-from crodobo.burn.memory import Memory
 from crodobo.config import Fit
+from crodobo.core import pixels
+from crodobo.core.memory import Memory
+from crodobo.core.query import Query
 from crodobo.data.images import DecodedOnRead
 from crodobo.data.listing import images_under
 from crodobo.data.pictures import Files
+from crodobo.data.prefetch import ahead
 from crodobo.errors import BadData
-from crodobo.prefetch import ahead
-from crodobo.query import Query
 
 
 def from_arrays(images: Tensor | np.ndarray, size: int = 64, memory: Memory | None = None) -> Iterator[Query]:

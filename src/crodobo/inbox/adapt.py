@@ -17,36 +17,37 @@ from typing import Any
 
 from torch import Tensor
 
-from crodobo.augment import Augment
-from crodobo.burn.ledger import NAME as LEDGER
-from crodobo.burn.ledger import End, Ledger
 from crodobo.burn.levels import memory_for
-from crodobo.burn.log import Log
-from crodobo.burn.memory import Memory
-from crodobo.burn.signing import load_signing_key
-from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
-from crodobo.config import AdaptSettings
-from crodobo.data.assemble import Watcher, augment_of, classes_of, make_source, read_source, size_of, stamp_of
+from crodobo.burn.proof import check_proving, places, prove_at_start, try_out
+from crodobo.core.memory import Memory
+from crodobo.core.observer import Observer
+from crodobo.core.source import Source
+from crodobo.data.assemble import augment_of, classes_of, make_source, read_source, size_of, stamp_of
 from crodobo.data.classes import common_names
-from crodobo.data.presets import get_preset
+from crodobo.data.prefetch import ahead
+from crodobo.data.presets import get_preset, is_preset
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted, Residue
-from crodobo.files import sole_user, write_atomically
+from crodobo.evaluate.outcome import BURNED, peak_memory
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.places import check_places, check_source
 from crodobo.inbox.predictions import PredictionFile
+from crodobo.inbox.settings import AdaptSettings
 from crodobo.inbox.stream import Stream
-from crodobo.inbox.tally import Tally, Watching
-from crodobo.interrupt import StopSignal
-from crodobo.learner import make_learners, warm_up
+from crodobo.ledger.ledger import NAME as LEDGER
+from crodobo.ledger.ledger import End, Ledger
+from crodobo.ledger.signing import load_signing_key
 from crodobo.methods import Method, get_method
 from crodobo.methods.base import check_runs_online
-from crodobo.model import save_model
-from crodobo.outcome import BURNED, peak_memory
-from crodobo.prefetch import ahead
-from crodobo.proof import check_proving, places, prove_at_start, try_out
-from crodobo.reporter import Reporter
-from crodobo.source import Source
+from crodobo.nn.learner import make_learners, warm_up
+from crodobo.session.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
+from crodobo.session.counts import Tally, Watching
+from crodobo.session.events import Log
+from crodobo.session.model import save_model
+from crodobo.session.stop import StopSignal
+from crodobo.storage.files import write_atomically
+from crodobo.storage.lock import locked_folder
+from crodobo.views.augment import Augment
 
 
 def adapt(
@@ -71,13 +72,13 @@ def adapt(
     memory = memory_for(settings.options.burn)
     inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
     with (
-        sole_user(settings.state, "--predictions", private=True),
+        locked_folder(settings.state, private=True, settings=("predictions",)),
         inbox.to_oneself(),
         Ledger(settings.state / LEDGER, key) as ledger,
         Log(log_file) as log,
         StopSignal() as stop,
     ):
-        preset = get_preset(settings.preset) if settings.preset else None
+        preset = get_preset(settings.benchmark) if is_preset(settings.benchmark) else None
         size = size_of(settings.image_size, preset)
         listing = read_source(settings.data, preset)
         check_source(settings, listing)
@@ -89,8 +90,7 @@ def adapt(
             done = finish_deleting(inbox, predictions, tally)
             if tally.deleted_late:
                 reporter.note(f"deleted {tally.deleted_late} files that had their predictions before the last stop")
-            watcher = Watcher(note=reporter.note, progress=reading(reporter, stop))
-            source = make_source(listing, names, settings.data, size, settings.cache_size, watcher)
+            source = make_source(listing, names, settings.data, size, settings.cache_size, reporter)
             augment = augment_of(settings.data, preset, size)
             identity = settings.identity | {"stamp": stamp_of(listing, names)}
             method, queries_before = make_ready(settings, source, augment, identity, fresh, reporter, stop)
@@ -146,7 +146,7 @@ def finish_deleting(inbox: Inbox, predictions: PredictionFile, tally: Tally) -> 
     return set()
 
 
-def reading(reporter: Reporter, stop: StopSignal) -> Callable[[int, int], None]:
+def reading(reporter: Observer, stop: StopSignal) -> Callable[[int, int], None]:
     """Progress of decoding the source, which a signal ends: what is decoded stays in the cache."""
 
     def progress(done: int, total: int) -> None:
@@ -163,7 +163,7 @@ def make_ready(
     augment: Augment,
     identity: dict[str, Any],
     fresh: bool,
-    reporter: Reporter,
+    reporter: Observer,
     stop: StopSignal,
 ) -> tuple[Method, int]:
     """The method as the checkpoint has it, or after a warm-up; and how many queries it has met."""

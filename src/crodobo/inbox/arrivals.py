@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crodobo.errors import BadData, BadImage, CrodoboError
-from crodobo.files import write_atomically
+from crodobo.storage.files import write_atomically
 
 SETTLE = 2.0  # seconds for which a file has to be unchanged before it is read
 PATIENCE = 15.0  # and before one that cannot be decoded is given up: its writer may only be slow

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from crodobo.config import AdaptSettings
 from crodobo.data.listing import Listing
 from crodobo.data.pictures import Files
 from crodobo.errors import BadSettings
+from crodobo.inbox.settings import AdaptSettings
 
 
 def check_places(settings: AdaptSettings, log_file: Path | None = None) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crodobo.errors import BadData, CrodoboError
-from crodobo.files import append_durably, sync_folder
 from crodobo.inbox.arrivals import Arrival
+from crodobo.storage.files import append_durably, sync_folder
 
 COLUMNS = ("file", "label", "confidence", "query", "time", "bytes", "modified")
 FILE, QUERY, BYTES, MODIFIED = (COLUMNS.index(name) for name in ("file", "query", "bytes", "modified"))

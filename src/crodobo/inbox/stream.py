@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from crodobo.burn.memory import Memory
-from crodobo.config import AdaptSettings
+from crodobo.core.memory import Memory
+from crodobo.core.query import Query
 from crodobo.data.decode import decode
 from crodobo.errors import BadImage
 from crodobo.inbox.arrivals import PATIENCE, SETTLE, Arrival, Changed, Inbox
-from crodobo.inbox.tally import Tally, Watching
-from crodobo.interrupt import StopSignal
-from crodobo.query import Query
+from crodobo.inbox.settings import AdaptSettings
+from crodobo.session.counts import Tally, Watching
+from crodobo.session.stop import StopSignal
 
 POLL = 0.25  # seconds between two looks into a folder that has nothing new
 TELL = 10.0  # seconds without a file that can be taken, after which it is said what is waited for

@@ -7,9 +7,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from crodobo.config import MethodSettings, NonNegative
-from crodobo.learner import Learner
 from crodobo.losses import ramp, reverse_gradient
 from crodobo.methods.alignment import Alignment, AlignmentSettings
+from crodobo.nn.learner import Learner
 
 
 class AdversarialSettings(AlignmentSettings):

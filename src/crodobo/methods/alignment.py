@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import MethodSettings, NonNegative
-from crodobo.learner import Encoded, Learner
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.methods.base import Method, Protocol
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Encoded, Learner
 
 
 class AlignmentSettings(MethodSettings):

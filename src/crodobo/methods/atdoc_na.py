@@ -7,12 +7,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import MethodSettings, NonNegative, Positive
+from crodobo.core.pixels import Images
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.errors import BadSource
-from crodobo.learner import Learner
 from crodobo.methods.offline import Offline, describe_all
-from crodobo.pixels import Images
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Learner
 
 
 class ATDOCSettings(MethodSettings):

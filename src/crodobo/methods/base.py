@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from crodobo import pixels
-from crodobo.augment import Augment
 from crodobo.config import MethodSettings, Order
+from crodobo.core import pixels
+from crodobo.core.pixels import Images
+from crodobo.core.prediction import Adaptation, Prediction
+from crodobo.core.query import Query
+from crodobo.core.source import Source
 from crodobo.engine import Sequence, make_engine
 from crodobo.errors import BadQuery, BadSettings
-from crodobo.guard import Guard
-from crodobo.learner import Learner, average, make_learners, warm_up
-from crodobo.pixels import Images
-from crodobo.prediction import Adaptation, Prediction
-from crodobo.query import Query
-from crodobo.source import Source
+from crodobo.guard.guard import Guard
+from crodobo.nn.learner import Learner, average, make_learners, warm_up
+from crodobo.views.augment import Augment
 
 Protocol = Literal["online", "offline"]
 VIEWS = 1_000_003  # sets the generator of the query's views apart from every learner's

@@ -2,9 +2,8 @@
 
 from typing import ClassVar
 
-from crodobo.config import MethodSettings
+from crodobo.config import MethodSettings, Norm
 from crodobo.methods.no_adaptation import NoAdaptation, NoAdaptationSettings
-from crodobo.normalisation import Norm
 
 
 class BNStatisticsSettings(NoAdaptationSettings):

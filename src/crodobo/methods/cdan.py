@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from crodobo.config import MethodSettings
-from crodobo.learner import Encoded, Learner
 from crodobo.losses import domain_confusion, entropies
 from crodobo.methods.adversarial import Adversarial, AdversarialSettings, discriminator
+from crodobo.nn.learner import Encoded, Learner
 
 
 class CDANSettings(AdversarialSettings):

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crodobo.config import MethodSettings, NonNegative, Positive
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.errors import BadSettings
-from crodobo.learner import Learner
 from crodobo.losses import diversity, entropy, mixup
 from crodobo.methods.base import Method
-from crodobo.mixing import beta
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.methods.mixing import beta
+from crodobo.nn.learner import Learner
 
 
 class ConDASettings(MethodSettings):

@@ -5,10 +5,10 @@ from typing import ClassVar
 from pydantic import field_validator
 
 from crodobo.config import MethodSettings
-from crodobo.learner import Learner
+from crodobo.core.source import SourceBatch
 from crodobo.methods.crodobo import CroDoBo, CroDoBoSettings
-from crodobo.objective import parse_objectives
-from crodobo.source import SourceBatch
+from crodobo.methods.objective import parse_objectives
+from crodobo.nn.learner import Learner
 
 
 class ContinualSettings(CroDoBoSettings):

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from crodobo.learner import Encoded, Learner
 from crodobo.losses import coral
 from crodobo.methods.alignment import Alignment
+from crodobo.nn.learner import Encoded, Learner
 
 
 class CORAL(Alignment):

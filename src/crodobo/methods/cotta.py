@@ -7,12 +7,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from crodobo.config import Fraction, MethodSettings, Positive
-from crodobo.learner import Learner
+from crodobo.config import Fraction, MethodSettings, Norm, Positive
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.methods.base import Method
-from crodobo.normalisation import Norm, batch_norms, batch_statistics, mixed_statistics
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Learner
+from crodobo.nn.normalisation import batch_norms, batch_statistics, mixed_statistics
 
 
 class CoTTASettings(MethodSettings):

@@ -7,12 +7,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from crodobo.config import MethodSettings, NonNegative, Positive
-from crodobo.learner import Learner
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.losses import domain_confusion, focal, ramp, reverse_gradient
 from crodobo.methods.adversarial import discriminator
 from crodobo.methods.offline import Offline
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Learner
 
 
 class COVIDDASettings(MethodSettings):

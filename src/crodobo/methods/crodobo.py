@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import Fraction, MethodSettings, NonNegative, Positive
-from crodobo.learner import Learner
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
+from crodobo.core.source import SourceBatch
 from crodobo.methods.base import Method
-from crodobo.mixing import mixed_loss
-from crodobo.objective import DEFAULT, Objective, Weights, of_learners, parse_objectives
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
-from crodobo.source import SourceBatch
+from crodobo.methods.mixing import mixed_loss
+from crodobo.methods.objective import DEFAULT, Objective, Weights, of_learners, parse_objectives
+from crodobo.nn.learner import Learner
 
 
 class CroDoBoSettings(MethodSettings):
@@ -67,7 +67,7 @@ class CroDoBo(Method):
     lam
         Weight λ of the diversity term.
     objective
-        The target objective: terms joined by plus signs, or the name of a preset (`crodobo.objective`).
+        The target objective: terms joined by plus signs, or the name of a preset (`crodobo.methods.objective`).
 
     Examples
     --------

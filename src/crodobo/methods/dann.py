@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from crodobo.learner import Encoded, Learner
 from crodobo.losses import domain_confusion
 from crodobo.methods.adversarial import Adversarial, discriminator
+from crodobo.nn.learner import Encoded, Learner
 
 
 class DANN(Adversarial):

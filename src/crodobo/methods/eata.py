@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crodobo.config import Fraction, MethodSettings, NonNegative, Positive
-from crodobo.learner import Learner
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.losses import entropies
 from crodobo.methods.tent import TENT, TENTSettings
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Learner
 
 
 class EATASettings(TENTSettings):

@@ -5,9 +5,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from crodobo.config import MethodSettings, NonNegative
-from crodobo.learner import Encoded, Learner
 from crodobo.losses import margin_disparity
 from crodobo.methods.adversarial import Adversarial, AdversarialSettings
+from crodobo.nn.learner import Encoded, Learner
 
 
 class MDDSettings(AdversarialSettings):

@@ -4,11 +4,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from crodobo.config import MethodSettings
+from crodobo.config import MethodSettings, Norm
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.methods.base import Method
-from crodobo.normalisation import Norm
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
 
 
 class NoAdaptationSettings(MethodSettings):

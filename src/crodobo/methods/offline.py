@@ -6,12 +6,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from crodobo import pixels
+from crodobo.core import pixels
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.errors import BadSettings
-from crodobo.learner import Encoded, Learner
 from crodobo.methods.base import Method, Protocol
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Encoded, Learner
 
 
 class Offline(Method):

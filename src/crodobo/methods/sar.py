@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from crodobo.config import Fraction, MethodSettings, NonNegative
-from crodobo.learner import Learner
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.losses import entropies
 from crodobo.methods.tent import TENT, TENTSettings
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Learner
 
 NONE_YET = -1.0  # in place of the moving mean of a loss, which is never negative
 

@@ -7,12 +7,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import MethodSettings, NonNegative
-from crodobo.learner import Encoded, Learner
+from crodobo.core.pixels import Images
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.losses import diversity, entropy
 from crodobo.methods.offline import Offline, describe_all
-from crodobo.pixels import Images
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Encoded, Learner
 
 
 class SHOTSettings(MethodSettings):

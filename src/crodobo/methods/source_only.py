@@ -5,10 +5,10 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
-from crodobo.learner import Learner
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.methods.base import Method, Protocol
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Learner
 
 
 class SourceOnly(Method):

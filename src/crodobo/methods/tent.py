@@ -5,14 +5,14 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from crodobo.config import MethodSettings
+from crodobo.config import MethodSettings, Norm
+from crodobo.core.prediction import Adaptation
+from crodobo.core.query import Query
 from crodobo.errors import BadSettings
-from crodobo.learner import Learner
 from crodobo.losses import entropy
 from crodobo.methods.base import Method
-from crodobo.normalisation import Norm, scales_and_shifts
-from crodobo.prediction import Adaptation
-from crodobo.query import Query
+from crodobo.nn.learner import Learner
+from crodobo.nn.normalisation import scales_and_shifts
 
 
 class TENTSettings(MethodSettings):

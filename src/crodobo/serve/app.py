@@ -13,16 +13,16 @@ from starlette.exceptions import HTTPException
 
 from crodobo import __version__
 from crodobo.errors import CrodoboError, Interrupted
-from crodobo.serve import describe
-from crodobo.serve.around import FAILED, Around
+from crodobo.serve import openapi
+from crodobo.serve.auth import Gate
+from crodobo.serve.batcher import Gatherer
 from crodobo.serve.errors import Refused
-from crodobo.serve.gate import Gate
-from crodobo.serve.gather import Gatherer
 from crodobo.serve.keys import Keys
 from crodobo.serve.metrics import Metrics
+from crodobo.serve.middleware import FAILED, Around
+from crodobo.serve.monitoring import Watching
 from crodobo.serve.queries import Queries
 from crodobo.serve.service import Service
-from crodobo.serve.watching import Watching
 
 PAGE = {
     "index.html": "text/html",
@@ -55,7 +55,7 @@ class App:
         self.api = FastAPI(
             title="crodobo",
             version=__version__,
-            description=describe.ABOUT,
+            description=openapi.ABOUT,
             docs_url=None,
             redoc_url=None,
             lifespan=self.lifespan,
@@ -136,13 +136,13 @@ class App:
 
     async def server_metadata(self) -> dict[str, Any]:
         """What server this is."""
-        return describe.server(self.service.settings.name)
+        return openapi.server(self.service.settings.name)
 
     async def model_metadata(self, name: str, version: str | None = None) -> dict[str, Any]:
         """What the model takes and gives."""
         self.queries.check_model(name, version)
         settings, shape = self.service.settings, self.queries.shape()
-        return describe.model(settings.name, shape, self.service.source.classes, settings.query_size, settings.max_body)
+        return openapi.model(settings.name, shape, self.service.source.classes, settings.query_size, settings.max_body)
 
     async def model_ready(self, name: str, version: str | None = None) -> Response:
         """Whether the model answers."""
@@ -183,7 +183,7 @@ class App:
     # Which path leads where
 
     def routes(self) -> None:
-        api, refused = self.api, describe.refusals
+        api, refused = self.api, openapi.refusals
         caller, admin = [Depends(self.gate.caller)], [Depends(self.gate.admin)]
         protocol: dict[str, Any] = {"tags": ["Open Inference Protocol"]}
         operating: dict[str, Any] = {"tags": ["Operating"]}
@@ -191,22 +191,22 @@ class App:
             api.post(
                 f"{path}/infer",
                 dependencies=caller,
-                openapi_extra=describe.INFER,
-                responses=describe.INFERRED | refused(400, 401, 403, 404, 408, 411, 413, 415, 422, 429, 500, 503),
+                openapi_extra=openapi.INFER,
+                responses=openapi.INFERRED | refused(400, 401, 403, 404, 408, 411, 413, 415, 422, 429, 500, 503),
                 **protocol,
             )(self.queries.infer)
             api.get(path, dependencies=caller, responses=refused(401, 403, 404, 422, 429, 503), **protocol)(
                 self.model_metadata
             )
-            api.get(f"{path}/ready", responses=refused(404, 422) | describe.READY, **protocol)(self.model_ready)
+            api.get(f"{path}/ready", responses=refused(404, 422) | openapi.READY, **protocol)(self.model_ready)
         api.get("/v2", **protocol)(self.server_metadata)
         api.get("/v2/health/live", **protocol)(self.live)
-        api.get("/v2/health/ready", responses=describe.READY, **protocol)(self.ready)
+        api.get("/v2/health/ready", responses=openapi.READY, **protocol)(self.ready)
         api.post(
             "/v1/predict",
             dependencies=caller,
-            openapi_extra=describe.PREDICT,
-            responses=describe.PREDICTED | refused(400, 401, 403, 408, 411, 413, 415, 422, 429, 500, 503),
+            openapi_extra=openapi.PREDICT,
+            responses=openapi.PREDICTED | refused(400, 401, 403, 408, 411, 413, 415, 422, 429, 500, 503),
             tags=["Plain"],
         )(self.queries.predict)
         watch: dict[str, Any] = {"dependencies": caller, "responses": refused(401, 403, 429, 503)} | operating

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crodobo.burn.memory import Memory
 from crodobo.config import Fit
+from crodobo.core.memory import Memory
 from crodobo.data.decode import MOST_PIXELS, decode
 from crodobo.errors import BadImage
 from crodobo.serve.errors import BadRequest

@@ -2,7 +2,7 @@
 
 import torch
 
-from crodobo.learner import Learner
+from crodobo.nn.learner import Learner
 
 
 class Drift:

@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crodobo.errors import BadData, BadSettings
-from crodobo.files import write_atomically
+from crodobo.storage.files import write_atomically
 
 Role = Literal["client", "admin"]
 PREFIX = "crodobo_"

@@ -12,14 +12,14 @@ from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 from torch import Tensor
 
-from crodobo import pixels
 from crodobo.config import Order
+from crodobo.core import pixels
+from crodobo.serve.batcher import Control, Gatherer, Rows
 from crodobo.serve.bodies import Limits, flush_free_lists, images_of, read_body
 from crodobo.serve.errors import BadRequest, Busy, Refused, room_in_memory
-from crodobo.serve.gather import Control, Gatherer, Rows
 from crodobo.serve.metrics import Metrics
+from crodobo.serve.oip import InferRequest, answer, parse
 from crodobo.serve.service import Service
-from crodobo.serve.tensors import InferRequest, answer, parse
 
 BODIES = 4  # of the largest size that there is room for at a time
 SMALL = 2**20  # bytes; such bodies are let in beside them

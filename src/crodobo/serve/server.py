@@ -13,11 +13,11 @@ from types import FrameType
 import uvicorn
 
 from crodobo.errors import BadSettings, CrodoboError
-from crodobo.interrupt import SIGNALS
 from crodobo.serve.app import App
+from crodobo.serve.http_protocol import Protocol
 from crodobo.serve.keys import Keys, is_loopback
 from crodobo.serve.service import Service
-from crodobo.serve.wire import Protocol
+from crodobo.session.stop import SIGNALS
 
 GRACE = 60  # seconds beyond the deadline that accepted requests have to be answered after a signal
 

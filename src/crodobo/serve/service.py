@@ -11,29 +11,29 @@ from typing import Literal, NamedTuple
 from safetensors import SafetensorError
 from torch import Tensor
 
-from crodobo.burn.ledger import NAME as LEDGER
-from crodobo.burn.ledger import Ledger
 from crodobo.burn.levels import memory_for
-from crodobo.burn.line import now
-from crodobo.burn.log import Log
-from crodobo.burn.memory import Memory
+from crodobo.burn.proof import places, prove_at_start, try_out
 from crodobo.burn.scan import Scan
-from crodobo.burn.signing import SigningKey
-from crodobo.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
 from crodobo.config import Order
-from crodobo.data import Public, Watcher, load_public
+from crodobo.core.memory import Memory
+from crodobo.core.observer import Observer
+from crodobo.core.prediction import Prediction
+from crodobo.core.query import Query
+from crodobo.data import Public, load_public
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint, BadData, CrodoboError, Interrupted, Residue
-from crodobo.learner import make_learners, warm_up
+from crodobo.ledger.entry import now
+from crodobo.ledger.ledger import NAME as LEDGER
+from crodobo.ledger.ledger import Ledger
+from crodobo.ledger.signing import SigningKey
 from crodobo.methods import Method, get_method
-from crodobo.prediction import Prediction
-from crodobo.proof import places, prove_at_start, try_out
-from crodobo.query import Query
-from crodobo.reporter import Reporter
+from crodobo.nn.learner import make_learners, warm_up
+from crodobo.serve.counts import Numbers, Point
 from crodobo.serve.drift import Drift
-from crodobo.serve.numbers import Numbers, Point
-from crodobo.serve.saving import Saver
 from crodobo.serve.settings import ServeSettings
+from crodobo.session.checkpoint import delete_checkpoint, load_checkpoint, save_checkpoint
+from crodobo.session.events import Log
+from crodobo.session.saver import Saver
 
 State = Literal["loading", "warming up", "proving", "ready", "paused", "draining", "failed"]
 WARM = "warm"  # the folder of learners that have learned the source and nothing else
@@ -73,7 +73,7 @@ class Service:
     settings: ServeSettings
     key: SigningKey | None = None
     log: Log = field(default_factory=Log)
-    reporter: Reporter = field(default_factory=Reporter)
+    reporter: Observer = field(default_factory=Observer)
     fresh: bool = False  # new learners, instead of those of the checkpoint
 
     def __post_init__(self) -> None:
@@ -100,9 +100,12 @@ class Service:
     def load(self) -> None:
         """Learners from the checkpoint, or new ones that learn the source; then the proof that nothing is left."""
         settings, options = self.settings, self.settings.options
-        watcher = Watcher(note=self.reporter.note, progress=self._reading)
         public = load_public(
-            settings.benchmark, settings.image_size, settings.data, cache_size=settings.cache_size, watcher=watcher
+            settings.benchmark,
+            settings.image_size,
+            settings.data,
+            cache_size=settings.cache_size,
+            observer=self.reporter,
         )
         self.source, self._identity = public.source, settings.identity | {"stamp": public.stamp}
         check_names(self.source.classes)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from crodobo.audit.membership.inclusion import check_runs
-from crodobo.comparison import Task
-from crodobo.config import RunSettings
 from crodobo.errors import BadSettings
+from crodobo.evaluate.comparison import Task
+from crodobo.evaluate.settings import RunSettings
 from crodobo.methods import get_method
 from crodobo.methods.base import check_runs_online
 

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from crodobo.core.metrics import StreamRecord
+from crodobo.core.pixels import Images, in_batches, to_unit
+from crodobo.core.query import Query
 from crodobo.data import Benchmark
 from crodobo.data.order import stream_order
-from crodobo.learner import Learner
+from crodobo.data.prefetch import ahead
+from crodobo.evaluate.protocols import online
 from crodobo.methods import Method
-from crodobo.metrics import StreamRecord
-from crodobo.pixels import Images, in_batches, to_unit
-from crodobo.prefetch import ahead
-from crodobo.protocol import online
-from crodobo.query import Query
+from crodobo.nn.learner import Learner
 
 BATCH = 256  # samples that are scored at a time
 

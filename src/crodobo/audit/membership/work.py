@@ -12,24 +12,25 @@ from torch import Tensor
 from crodobo.audit.membership.inclusion import choose_pool, draw_members
 from crodobo.audit.membership.plan import ShadowTask
 from crodobo.audit.membership.shadow import draw_anew, log_probabilities, seed_of_run, stream_members
-from crodobo.checkpoint import differences
-from crodobo.comparison import Task
-from crodobo.comparison.work import LineReporter, Trade, finished_result, warm_up
-from crodobo.config import RunSettings
+from crodobo.core.metrics import StreamRecord
 from crodobo.errors import BadCheckpoint, Interrupted
-from crodobo.files import sole_user, write_atomically
-from crodobo.interrupt import StopSignal
+from crodobo.evaluate.comparison import Task
+from crodobo.evaluate.comparison.work import LineReporter, Trade, finished_result, warm_up
+from crodobo.evaluate.run import identity_of, load_data, make_method
+from crodobo.evaluate.settings import RunSettings
 from crodobo.methods import get_method
-from crodobo.metrics import StreamRecord
-from crodobo.run import identity_of, load_data, make_method
-from crodobo.warm_start import load_warm_start
+from crodobo.session.checkpoint import differences
+from crodobo.session.stop import StopSignal
+from crodobo.session.warm_start import load_warm_start
+from crodobo.storage.files import write_atomically
+from crodobo.storage.lock import locked_folder
 
 
 def shadow(task: ShadowTask, reporter: LineReporter) -> None:
     """Stream the members of a run, then score every sample of the pool with the final weights."""
     settings = task.settings
     benchmark = load_data(settings, reporter)
-    with sole_user(task.folder), StopSignal() as stop:
+    with locked_folder(task.folder), StopSignal() as stop:
         pool = pool_of(settings, len(benchmark.labels))
         members = torch.from_numpy(pool[draw_members(len(pool), task.number, task.seed)])
         draws = seed_of_run(task.seed, task.number)

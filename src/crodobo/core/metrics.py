@@ -1,0 +1,148 @@
+"""Streaming metrics: what the protocol counts while the stream goes by."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from crodobo.core.prediction import Prediction
+
+
+class ConfusionMatrix:
+    """Counts of true against predicted classes; every accuracy here is read off it.
+
+    Examples
+    --------
+    >>> matrix = ConfusionMatrix(2)
+    >>> matrix.update(predicted=torch.tensor([0, 1, 1]), labels=torch.tensor([0, 0, 1]))
+    >>> matrix.counts.tolist()
+    [[1, 1], [0, 1]]
+    >>> round(matrix.accuracy, 3), matrix.per_class, matrix.class_average
+    (0.667, [0.5, 1.0], 0.75)
+    """
+
+    def __init__(self, classes: int) -> None:
+        self.counts = torch.zeros(classes, classes, dtype=torch.int64)
+
+    def update(self, predicted: Tensor, labels: Tensor) -> None:
+        """Count a batch."""
+        classes = len(self.counts)
+        cells = labels.long() * classes + predicted.long()
+        self.counts += torch.bincount(cells, minlength=classes**2).reshape(classes, classes)
+
+    @property
+    def samples(self) -> int:
+        """Samples counted so far."""
+        return int(self.counts.sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Share of samples predicted right; 0 before the first."""
+        return int(self.counts.diagonal().sum()) / max(1, self.samples)
+
+    @property
+    def per_class(self) -> list[float | None]:
+        """Share predicted right among the samples of each class; None for a class that has not come."""
+        return [
+            int(row[number]) / total if (total := int(row.sum())) else None for number, row in enumerate(self.counts)
+        ]
+
+    @property
+    def class_average(self) -> float:
+        """Mean of the per-class accuracies over the classes that have come."""
+        known = [accuracy for accuracy in self.per_class if accuracy is not None]
+        return sum(known) / max(1, len(known))
+
+
+@dataclass(frozen=True)
+class QueryRecord:
+    """One query of a stream, as a row of the curve."""
+
+    query: int
+    samples: int
+    correct: int
+    online_accuracy: float
+    kept: float | None
+    agreement: float | None
+    confidence: float
+    skipped: int
+    held: int
+    restored: int
+    seconds: float
+
+
+@dataclass
+class StreamRecord:
+    """All that a stream leaves behind: counts, a row a query, and the predictions. No sample.
+
+    A sample of a refused query has the prediction −1 and counts in no accuracy; `refused` says why, and `restored` why
+    the learners got their last good weights back.
+    """
+
+    confusion: ConfusionMatrix
+    rows: list[QueryRecord] = field(default_factory=list)
+    predicted: list[int] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+
+    @property
+    def queries(self) -> int:
+        """Queries that have gone by, refused ones among them: where in the stream we are."""
+        return len(self.rows) + len(self.refused)
+
+    @property
+    def online_accuracy(self) -> float:
+        """Accuracy over all samples, each predicted when its query was processed."""
+        return self.confusion.accuracy
+
+    def add(self, prediction: Prediction, labels: Tensor, seconds: float) -> None:
+        """Score a query's prediction."""
+        predicted, confidence = prediction.labels, prediction.confidence
+        adaptation = prediction.adaptation
+        if adaptation.restored:
+            self.restored.append(f"query {self.queries + 1}: {adaptation.restored}")
+        self.confusion.update(predicted, labels)
+        self.predicted += predicted.tolist()
+        self.confidence += confidence.tolist()
+        self.rows.append(
+            QueryRecord(
+                query=self.queries + 1,
+                samples=len(labels),
+                correct=int((predicted == labels).sum()),
+                online_accuracy=self.online_accuracy,
+                kept=adaptation.kept,
+                agreement=prediction.agreement,
+                confidence=float(confidence.mean()),
+                skipped=adaptation.skipped,
+                held=int(adaptation.held),
+                restored=int(adaptation.restored is not None),
+                seconds=seconds,
+            )
+        )
+
+    def refuse(self, samples: int, reason: str) -> None:
+        """Note a query that could not be taken."""
+        self.predicted += [-1] * samples
+        self.confidence += [0.0] * samples
+        self.refused.append(f"query {self.queries + 1}: {reason}")
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, for a checkpoint."""
+        return {
+            "confusion": self.confusion.counts.tolist(),
+            "rows": [asdict(row) for row in self.rows],
+            "predicted": self.predicted,
+            "confidence": self.confidence,
+            "refused": self.refused,
+            "restored": self.restored,
+        }
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """What `as_data` gave."""
+        confusion = ConfusionMatrix(len(data["confusion"]))
+        confusion.counts = torch.tensor(data["confusion"], dtype=torch.int64)
+        rows = [QueryRecord(**row) for row in data["rows"]]
+        return cls(confusion, rows, data["predicted"], data["confidence"], data["refused"], data["restored"])

@@ -1,0 +1,136 @@
+"""Query: a batch of the private target stream that can be read once and is then erased."""
+
+import traceback
+from types import TracebackType
+from typing import NoReturn, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crodobo.core import pixels
+from crodobo.core.memory import Memory
+from crodobo.errors import BadQuery, CrodoboError, QueryBurned
+
+
+class Query:
+    """A target batch that owns its memory: read inside `with`, overwritten and gone after it.
+
+    The query takes the array over without a copy, so burning overwrites the memory that was passed in.
+    Tensors derived from it (views, float copies) are handed to `own`, and are overwritten with it.
+    `wiped` says how many bytes burning has overwritten.
+
+    Parameters
+    ----------
+    images
+        N×C×H×W, uint8 in 0..255 or floats in 0..1. Belongs to the query from here on.
+    memory
+        Where the query's tensors lie, and how they are erased. An `Arena` moves them to memory of its own.
+
+    Examples
+    --------
+    >>> import torch
+    >>> images = torch.full((2, 1, 8, 8), 200, dtype=torch.uint8)
+    >>> query = Query(images)
+    >>> with query:
+    ...     len(query), query.shape
+    (2, (1, 8, 8))
+    >>> int(images.sum()), query.wiped
+    (0, 128)
+    >>> query.images
+    Traceback (most recent call last):
+    ...
+    crodobo.errors.QueryBurned: this query was burned when its `with` block ended; read it inside the block
+    """
+
+    def __init__(self, images: Tensor | np.ndarray, memory: Memory | None = None) -> None:
+        if isinstance(images, np.ndarray) and not images.flags.writeable:
+            raise BadQuery("the query's array is read-only and could not be overwritten; pass a writable copy")
+        try:
+            given = pixels.as_tensor(images)
+        except (TypeError, ValueError) as error:
+            raise BadQuery(f"the query's array cannot be taken over as it is ({error}); pass a plain copy") from None
+        self._memory = memory or Memory()
+        self.wiped = 0  # bytes that burning has overwritten
+        self._images = self._memory.take(given)
+        self._owned = [self._images]
+        self._state = "closed"
+
+    def __enter__(self) -> Self:
+        if self._state == "burned":
+            self._read()
+        self._state = "open"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.burn()
+        finally:
+            _clear_frames(error)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_owned"):
+            self.burn()
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return f"Query({self._state})"
+
+    def __reduce__(self) -> NoReturn:
+        raise CrodoboError("a query cannot be copied or pickled: there is only one, and it is erased after use")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of a sample."""
+        return tuple(self._read().shape[1:])
+
+    @property
+    def images(self) -> Tensor:
+        """The images as they came."""
+        return self._read()
+
+    def pixels(self) -> Tensor:
+        """The images as floats in 0..1; overwritten with the query."""
+        return self.own(pixels.to_unit(self._read()))
+
+    def own(self, derived: Tensor) -> Tensor:
+        """Take over a tensor derived from the query, so that burning overwrites it too; go on with what is returned."""
+        self._read()
+        held = self._memory.take(derived)
+        self._owned.append(held)
+        return held
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `BadQuery` if the images are not sound, or not of the shape that the model was made for."""
+        if wrong := pixels.misfit(self._read(), shape):
+            raise BadQuery(f"the query {wrong}; it was refused and no weight has moved")
+
+    def burn(self) -> None:
+        """Overwrite everything that the query owns with zeros, then let it go. Calling it again is harmless."""
+        self._state = "burned"
+        owned, self._owned, self._images = self._owned, [], torch.empty(0)
+        wiped, failed = self._memory.burn(owned)
+        self.wiped += wiped
+        if failed:
+            raise CrodoboError(f"a tensor of the query could not be overwritten ({failed}); all others were")
+
+    def _read(self) -> Tensor:
+        if self._state == "burned":
+            raise QueryBurned("this query was burned when its `with` block ended; read it inside the block")
+        if self._state == "closed":
+            raise CrodoboError("a query is read inside `with query:`, which makes sure that it is erased")
+        return self._images
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Let go of what the functions that an error has left still hold: whoever keeps the error would keep it too."""
+    errors, seen = [error], set()
+    while errors:
+        if (error := errors.pop()) and id(error) not in seen:
+            seen.add(id(error))
+            traceback.clear_frames(error.__traceback__)
+            errors += [error.__cause__, error.__context__]

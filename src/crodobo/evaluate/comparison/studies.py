@@ -1,0 +1,159 @@
+"""The remaining tables and figures of the paper, and one of ours, as data: what is run, and how it is shown."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from crodobo.errors import BadSettings
+from crodobo.evaluate.comparison.plan import Entry
+from crodobo.methods.objective import PRESETS
+
+Layout = Literal["rows", "sweep", "grid"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table of variants.
+
+    Parameters
+    ----------
+    name
+        What it is called on the command line.
+    shows
+        What it shows, in a sentence.
+    entries
+        What is run.
+    layout
+        `rows`: a row a variant, with the usual columns. `sweep`: a column for each value of a setting. `grid`: a row
+        for each method and a column for each stream.
+    spread
+        Whether mean and variance over the columns are given, as the paper does.
+    per_class
+        Whether the classes have columns.
+    """
+
+    name: str
+    shows: str
+    entries: tuple[Entry, ...]
+    layout: Layout = "rows"
+    spread: bool = False
+    per_class: bool = False
+
+
+OBJECTIVES = {
+    "default": ("default", "default (w/o CroDoBo)"),
+    "without-entropy": ("without-entropy", "w/o ℓ_ent"),
+    "without-diversity": ("without-diversity", "w/o ℓ_div"),
+    "pseudo-labels": ("pseudo-labels-for-entropy-diversity", "ℓ_ent + ℓ_div → pseudo-labels"),
+    "mixmatch-for-entropy-diversity": ("mixmatch-for-entropy-diversity", "ℓ_ent + ℓ_div → MixMatch"),
+    "mixmatch-for-co-supervision": ("mixmatch-for-co-supervision", "ℓ_t → MixMatch"),
+    "randaugment": ("randaugment", "RandAugment on ℓ_ent, ℓ_div"),
+}
+LAMBDAS = (0.1, 0.4, 0.5, 0.8, 1.0)
+TAUS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+ORDERS = ("random", "dirichlet(1)", "drift", "dirichlet(0.1)", "by-class")
+BURST_METHODS = (
+    *("no-adaptation", "source-only", "bn-statistics", "tent", "sar", "ent", "single", "crodobo"),
+    "without-diversity",
+)
+
+
+def _sweep(setting: str, sign: str, values: Iterable[float]) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(f"{value:g}" if value < 1 else f"{value:.1f}", f"{sign} = {value:g}", "crodobo", {setting: value})
+        for value in values
+    )
+
+
+def _orders() -> tuple[Entry, ...]:
+    entries = []
+    for name in BURST_METHODS:
+        method, options = (name, {}) if name != "without-diversity" else ("crodobo", {"objective": name})
+        label = name if name != "without-diversity" else "crodobo w/o ℓ_div"
+        for order in ORDERS:
+            file_name = order.replace("(", "").replace(")", "")
+            entries.append(
+                Entry(f"{name}-{file_name}", f"{label}, {order}", method, options, {"stream": order}, label, order)
+            )
+    return tuple(entries)
+
+
+STUDIES = {
+    study.name: study
+    for study in (
+        Study(
+            "bootstrap",
+            "what cross-domain bootstrapping adds to the same objectives (Table 5)",
+            (Entry("single", "w/o CroDoBo", "single"), Entry("crodobo", "w/ CroDoBo", "crodobo")),
+        ),
+        Study(
+            "objectives",
+            "what each term of the target objective is worth, for one learner (Table 6)",
+            tuple(Entry(key, label, "single", {"objective": preset}) for key, (preset, label) in OBJECTIVES.items()),
+        ),
+        Study(
+            "continual",
+            "CroDoBo without the source at hand, against a method with a buffer of target samples (HR-Net table)",
+            (
+                Entry("conda", "ConDA", "conda"),
+                Entry("continual", "Continual CroDoBo", "continual"),
+                Entry("crodobo", "CroDoBo", "crodobo"),
+            ),
+            per_class=True,
+        ),
+        Study(
+            "randomness",
+            "how much the order of the stream matters: five random orders, mean and variance (Table 9)",
+            tuple(
+                Entry(f"{method}-order{order}", label, method, {}, {"stream_seed": order}, method, f"rand {order}")
+                for method, label in (("cdan", "CDAN"), ("crodobo", "CroDoBo"))
+                for order in range(5)
+            ),
+            layout="grid",
+            spread=True,
+        ),
+        Study(
+            "pseudo-labels",
+            "MixMatch in place of co-supervision, for one or both learners (Table 8)",
+            (
+                Entry(
+                    "mixmatch-fixmatch",
+                    "u: MixMatch, v: FixMatch",
+                    "crodobo",
+                    {"objective": "mixmatch-fixmatch"},
+                ),
+                Entry("mixmatch", "u, v: MixMatch", "crodobo", {"objective": "mixmatch-for-co-supervision"}),
+                Entry("crodobo", "CroDoBo", "crodobo"),
+            ),
+            per_class=True,
+        ),
+        Study(
+            "lambda", "sensitivity to λ, the weight of diversity (Table 10)", _sweep("lam", "λ", LAMBDAS), "sweep", True
+        ),
+        Study(
+            "tau",
+            "sensitivity to τ, the confidence of a pseudo-label (Table 11)",
+            _sweep("tau", "τ", TAUS),
+            "sweep",
+            True,
+        ),
+        Study(
+            "orders",
+            "streams whose classes come in bursts: where entropy and diversity terms fail (ours)",
+            _orders(),
+            layout="grid",
+        ),
+    )
+}
+assert all(preset in PRESETS for preset, _ in OBJECTIVES.values())
+
+
+def get_study(name: str) -> Study:
+    """The study of that name.
+
+    >>> get_study("tau").layout
+    'sweep'
+    """
+    if name not in STUDIES:
+        raise BadSettings(f"there is no study {name!r}; the studies are {', '.join(STUDIES)}")
+    return STUDIES[name]

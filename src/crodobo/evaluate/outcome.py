@@ -1,0 +1,134 @@
+"""Outcome: everything that a finished run knows, and the `result.json` made of it."""
+
+import platform
+import resource
+import statistics
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from torch import Tensor
+
+from crodobo.burn.scan import Scan
+from crodobo.core.metrics import ConfusionMatrix, StreamRecord
+from crodobo.data import Benchmark
+from crodobo.evaluate.settings import RunSettings
+
+LIBRARIES = ("crodobo", "torch", "torchvision", "timm", "numpy", "pillow", "matplotlib", "mlxtend")
+METRICS = {"accuracy": "accuracy over all samples", "class-average": "mean of the classes' accuracies"}
+BURNED = {
+    "strict": "every query was overwritten after its prediction, in a process that overwrites what it frees",
+    "standard": "every query was overwritten after its prediction",
+    "off": "nothing was overwritten: burning was off",
+}
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One query of a benchmark, picked by the seed, to show beside the source samples it was learned with."""
+
+    query: int
+    bootstrap: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    Parameters
+    ----------
+    settings, benchmark
+        What was run on what.
+    record
+        The stream, query by query.
+    final
+        The final model on the same target once more (one-pass).
+    exhibit
+        The query for the qualitative figure.
+    streamed
+        Which target samples came, in the order of the stream.
+    warmup_seconds
+        Time of the warm-up before the stream.
+    proof
+        What the search of the memory for a test query came to, under strict burning.
+    """
+
+    settings: RunSettings
+    benchmark: Benchmark
+    record: StreamRecord
+    final: ConfusionMatrix
+    exhibit: Exhibit | None
+    streamed: Tensor
+    warmup_seconds: float
+    proof: Scan | None = None
+
+    def result(self) -> dict[str, Any]:
+        """The content of `result.json`; accuracies are fractions."""
+        options, record = self.settings.options, self.record
+        classes = self.benchmark.source.classes
+        by_class = self.benchmark.metric == "class-average"
+        return {
+            "method": self.settings.method,
+            "benchmark": self.settings.benchmark,
+            "seed": options.seed,
+            "learners": options.learners,
+            "queries": record.queries,
+            "samples": record.confusion.samples,
+            "online_accuracy": record.online_accuracy,
+            "online_class_average": record.confusion.class_average,
+            "metric": self.benchmark.metric,
+            "one_pass": self.final.class_average if by_class else self.final.accuracy,
+            "one_pass_accuracy": self.final.accuracy,
+            "one_pass_class_average": self.final.class_average,
+            "per_class_accuracy": dict(zip(classes, self.final.per_class, strict=True)),
+            "online_per_class_accuracy": dict(zip(classes, record.confusion.per_class, strict=True)),
+            "confusion_matrix": record.confusion.counts.tolist(),
+            "kept": mean([row.kept for row in record.rows]),
+            "agreement": mean([row.agreement for row in record.rows]),
+            "refused_queries": record.refused,
+            "skipped_updates": sum(row.skipped for row in record.rows),
+            "held_queries": sum(row.held for row in record.rows),
+            "restored_weights": record.restored,
+            "seconds_per_query": statistics.median([row.seconds for row in record.rows] or [0.0]),
+            "warmup_seconds": self.warmup_seconds,
+            "peak_rss_mb": peak_memory(),
+            "proof": self.proof.as_numbers() if self.proof else None,
+            "data_stamp": self.benchmark.stamp,
+            "protocol": self.protocol(),
+            "settings": self.settings.model_dump(mode="json"),
+            "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
+        }
+
+    def protocol(self) -> dict[str, str]:
+        """How the numbers came about, in words."""
+        settings, options = self.settings, self.settings.options
+        norm = f"mixed, running weight {options.running_weight}" if options.norm == "mixed" else options.norm
+        return {
+            "order": options.order,
+            "stream": f"{settings.stream} order of seed {settings.order_seed}, queries of {settings.query_size}",
+            "warmup": f"{options.warmup} steps of {options.warmup_batch} on the source, a bootstrap for each learner",
+            "batch_norm": f"{norm} statistics at prediction",
+            "online_accuracy": "over all samples, each predicted when its query was processed",
+            "one_pass_accuracy": "the final model on the same samples once more, without adapting",
+            "one_pass": f"{METRICS[self.benchmark.metric]}, the benchmark's custom",
+            "per_class_accuracy": "one-pass",
+            "seconds_per_query": "median",
+            "burned": BURNED[options.burn],
+        }
+
+
+def mean(values: list[float | None]) -> float | None:
+    """Mean of the values that there are.
+
+    >>> mean([1.0, None, 2.0]), mean([None])
+    (1.5, None)
+    """
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def peak_memory() -> float:
+    """The most memory that this process has held, in megabytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

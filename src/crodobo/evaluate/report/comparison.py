@@ -1,0 +1,160 @@
+"""The tables of a comparison or a study, with the paper's figures beside the measured ones where there are any."""
+
+import statistics
+from typing import Any
+
+from crodobo.evaluate import paper
+from crodobo.evaluate.comparison.results import Results, mean_and_deviation
+from crodobo.evaluate.comparison.results import Row as Runs
+from crodobo.evaluate.comparison.studies import Study
+from crodobo.evaluate.report.table import Cell, Column, Row, Table
+
+KEEPS = "†"
+
+
+def main_table(results: Results) -> Table:
+    """The paper's main table: classes, online, one-pass and offline for each method."""
+    return rows_table(results, "main", "method", per_class=True)
+
+
+def study_table(results: Results, study: Study) -> Table:
+    """The table of a study, in its own layout."""
+    if study.layout == "rows":
+        return rows_table(results, study.name, "variant", per_class=study.per_class)
+    return sweep_table(results, study) if study.layout == "sweep" else grid_table(results, study)
+
+
+def rows_table(results: Results, study: str, head: str, per_class: bool) -> Table:
+    """A row an entry."""
+    classes = results.classes if per_class else []
+    has_offline = any(row.offline for row in results.rows)
+    printed = paper.study_table(study, results.plan.benchmark)
+    columns = [Column(f"class_{name}", name, "highest", detail=True) for name in classes]
+    columns += [Column("online", "online", "highest"), Column("one_pass", "one-pass", "highest")]
+    if has_offline:
+        columns.append(Column("offline", "offline", "highest"))
+    for name in ("online", "one_pass", "offline"):
+        if any(getattr(figures, name) is not None for figures in printed.values()):
+            columns.append(Column(f"paper_{name}", f"paper {name.replace('_', '-')}"))
+    rows = []
+    for runs in results.rows:
+        cells = [_class_cell(runs, name) for name in classes]
+        cells += [_cell(runs, "online_accuracy"), _cell(runs, "one_pass")]
+        if has_offline:
+            cells.append(_cell(runs, "offline", offline=True))
+        figures = printed.get(runs.entry.key, paper.Figures())
+        cells += [Cell(getattr(figures, column.key.removeprefix("paper_"))) for column in columns[len(cells) :]]
+        rows.append(_row(runs, cells))
+    return Table(_caption(results, study), head, columns, rows, _notes(results, study, bool(classes)))
+
+
+def sweep_table(results: Results, study: Study) -> Table:
+    """A column a value of the setting, online and one-pass as rows; then mean and variance over the values."""
+    printed = paper.study_table(study.name, results.plan.benchmark)
+    columns = [Column(runs.entry.key, runs.entry.label, "highest") for runs in results.rows]
+    columns += [Column("mean", "mean"), Column("variance", "variance", digits=2)]
+    rows = []
+    for name, key in (("online", "online_accuracy"), ("one-pass", "one_pass")):
+        cells = [_cell(runs, key) for runs in results.rows]
+        rows.append(Row(name, cells + _mean_and_variance(cells)))
+    if printed:
+        for name, key in (("paper online", "online"), ("paper one-pass", "one_pass")):
+            cells = [Cell(getattr(printed.get(runs.entry.key), key, None)) for runs in results.rows]
+            spread = paper.spread(study.name, results.plan.benchmark)
+            figures = [getattr(spread.get(each), key, None) for each in ("mean", "variance")]
+            rows.append(Row(name, [*cells, Cell(figures[0]), Cell(figures[1], digits=2)], competes=False))
+    best_along_rows = [Row(row.label, row.cells, competes=False) for row in rows]
+    return Table(_caption(results, study.name), "metric", columns, best_along_rows, _notes(results, study.name, False))
+
+
+def grid_table(results: Results, study: Study) -> Table:
+    """A row a method, a column a stream; online accuracy."""
+    printed = paper.study_table(study.name, results.plan.benchmark)
+    names = list(dict.fromkeys(runs.entry.column for runs in results.rows))
+    columns = [Column(name, name, "highest") for name in names]
+    if study.spread:
+        columns += [Column("mean", "mean", "highest"), Column("variance", "variance", digits=2)]
+    rows = []
+    for label in dict.fromkeys(runs.entry.row for runs in results.rows):
+        group = {runs.entry.column: runs for runs in results.rows if runs.entry.row == label}
+        cells = [_cell(group[name], "online_accuracy") for name in names]
+        rows.append(Row(label, cells + (_mean_and_variance(cells) if study.spread else [])))
+        if label in printed:
+            cells = [Cell(value) for value in printed[label].orders]
+            cells += [Cell(printed[label].online), Cell(printed[label].variance, digits=2)]
+            rows.append(Row(f"{label}, paper", cells, competes=False))
+    return Table(_caption(results, study.name), "method", columns, rows, _notes(results, study.name, False))
+
+
+def cost_table(results: Results) -> Table:
+    """Time and memory of each entry."""
+    columns = [
+        Column("seconds_per_query", "s / query", "lowest", digits=3),
+        Column("peak_mb", "peak MB", "lowest", digits=0),
+        Column("offline_seconds", "offline s", "lowest", digits=0),
+    ]
+    has_offline = any(row.offline for row in results.rows)
+    rows = []
+    for runs in results.rows:
+        cells = [_plain(runs, "seconds_per_query", 3), _plain(runs, "peak_rss_mb", 0)]
+        if has_offline:
+            cells.append(_plain(runs, "seconds", 0, offline=True))
+        rows.append(_row(runs, cells))
+    notes = [
+        "Medians of a query's time (adapting, predicting, erasing), one thread a learner, several processes at a time: "
+        "compare them with each other, not with other machines. Memory is the process's peak, the libraries and the "
+        "benchmark included."
+    ]
+    return Table("Of one process", "method", columns if has_offline else columns[:2], rows, notes)
+
+
+def _cell(runs: Runs, key: str, offline: bool = False) -> Cell:
+    mean, deviation = mean_and_deviation([100 * value for value in runs.values(lambda result: result[key], offline)])
+    return Cell(mean, deviation)
+
+
+def _plain(runs: Runs, key: str, digits: int, offline: bool = False) -> Cell:
+    return Cell(mean_and_deviation(runs.values(lambda result: result[key], offline))[0], digits=digits)
+
+
+def _class_cell(runs: Runs, name: str) -> Cell:
+    def read(result: dict[str, Any]) -> float | None:
+        value: float | None = result["per_class_accuracy"][name]
+        return None if value is None else 100 * value
+
+    return Cell(*mean_and_deviation(runs.values(read) or runs.values(read, offline=True)))
+
+
+def _mean_and_variance(cells: list[Cell]) -> list[Cell]:
+    known = [cell.value for cell in cells if cell.value is not None]
+    if len(known) < 2:
+        return [Cell(None), Cell(None)]
+    return [Cell(statistics.fmean(known)), Cell(statistics.variance(known), digits=2)]
+
+
+def _row(runs: Runs, cells: list[Cell]) -> Row:
+    return Row(runs.entry.label, cells, KEEPS if runs.keeps_target else "", competes=not runs.keeps_target)
+
+
+def _caption(results: Results, study: str) -> str:
+    seeds = ", ".join(map(str, results.plan.seeds))
+    what = "Accuracy" if study == "main" else f"Study {study}: accuracy"
+    spread = ", mean ± standard deviation" if len(results.plan.seeds) > 1 else ""
+    return f"{what} on {results.plan.benchmark} (%), seed{'s' if len(results.plan.seeds) > 1 else ''} {seeds}{spread}"
+
+
+def _notes(results: Results, study: str, has_classes: bool) -> list[str]:
+    notes = []
+    if has_classes:
+        offline_only = any(row.offline and not row.online for row in results.rows)
+        notes.append(f"Classes are one-pass{'; of methods without an online form, offline' if offline_only else ''}.")
+    if any(row.keeps_target for row in results.rows):
+        notes.append(f"{KEEPS} keeps target data, out of competition: burning after reading forbids it.")
+    if any(row.offline for row in results.rows):
+        notes.append(f"Offline: {results.plan.epochs} epochs over both domains, then the whole target.")
+    counts = {row.entry.label: len(row.online or row.offline) for row in results.rows}
+    if fewer := [f"{name} ({count})" for name, count in counts.items() if count < len(results.plan.seeds)]:
+        notes.append(f"Run for fewer seeds: {', '.join(fewer)}.")
+    if cite := paper.citation(results.plan.benchmark, study=study):
+        notes.append(f"The paper's figures: {cite}; its backbone and protocol may differ from this run's.")
+    return notes

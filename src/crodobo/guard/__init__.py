@@ -1,0 +1,1 @@
+"""What keeps a stream from harming the learners."""

@@ -1,0 +1,1 @@
+"""Receipts of erased queries: writing, verifying, signing."""

@@ -1,0 +1,58 @@
+"""MixMatch's mixing of a source batch and a query's views, as a loss of one learner."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from crodobo.core.source import SourceBatch
+from crodobo.losses import mixmatch, mixup, sharpen
+from crodobo.nn.learner import Learner
+
+TEMPERATURE = 0.5
+BETA = 0.75
+
+
+def mixed_loss(
+    learner: Learner,
+    source: SourceBatch,
+    views: tuple[Tensor, ...],
+    guess: Tensor,
+    own: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Mix labelled source and unlabelled views with each other and learn the mixtures.
+
+    Parameters
+    ----------
+    source
+        The labelled batch.
+    views
+        Weak views of the query.
+    guess
+        Mean predicted probabilities of the query; sharpened, they are the views' labels.
+    own
+        Hands a tensor that holds pixels of the query to the query.
+    """
+    sharp, labelled = sharpen(guess, TEMPERATURE), len(source.labels)
+    everything = own(torch.cat([source.images, *views]))
+    truth = F.one_hot(source.labels, guess.shape[1]).to(guess.dtype)
+    labels = torch.cat([truth, *[sharp] * len(views)])
+    order = torch.randperm(len(everything), generator=learner.generator)
+    share = beta(len(everything), learner.generator)
+    others = own(everything[order])
+    logits = learner.forward(own(mixup(everything, others, share)))
+    labels = mixup(labels, labels[order], share)
+    return mixmatch(logits[:labelled], labels[:labelled], logits[labelled:], labels[labelled:])
+
+
+def beta(size: int, generator: Generator) -> Tensor:
+    """Draws of max(b, 1 − b) with b ~ Beta(0.75, 0.75): the larger share, so that a mixture stays nearer to its own.
+
+    >>> draws = beta(1000, Generator().manual_seed(0))
+    >>> bool(((draws >= 0.5) & (draws <= 1)).all())
+    True
+    """
+    one, other = torch._standard_gamma(torch.full((2, size), BETA), generator=generator)
+    share = one / (one + other).clamp_min(torch.finfo(one.dtype).tiny)
+    return torch.maximum(share, 1 - share)

@@ -1,0 +1,218 @@
+"""Feature networks by name: the built-in small ResNet, timm's networks, torchvision's.
+
+small                   built in, for images of about 32 pixels
+resnet18, hrnet_w48 …   any classification network of timm
+torchvision/NAME        any classification network of torchvision
+"""
+
+import difflib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import crodobo.core.torchvision_shim  # noqa: F401
+from crodobo.errors import BadSettings, BadWeights
+from crodobo.nn.hub import download
+from crodobo.nn.weights import read_weights
+
+IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)
+IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
+HEADS = (
+    "fc.",
+    "classifier.",
+    "head.",
+    "heads.",
+    "head_dist.",
+    "last_linear.",
+    "classif.",
+    "AuxLogits.",
+    "aux1.",
+    "aux2.",
+)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A feature network, how many features it gives, and the pixel statistics that it expects."""
+
+    network: nn.Module
+    features: int
+    mean: tuple[float, ...]  # one for each channel, or one for all
+    std: tuple[float, ...]
+    pretrained: bool
+
+
+def build_backbone(
+    name: str, shape: tuple[int, ...], *, pretrained: bool = False, weights: str | Path | None = None
+) -> Backbone:
+    """Make the named network without its classifier, for images of `shape` (channels, height, width).
+
+    >>> build_backbone("small", (1, 32, 32)).features
+    128
+    """
+    if pretrained and weights:
+        raise BadSettings("--pretrained and --weights both name initial weights; give one of them")
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    try:
+        if name == "small":
+            network, mean, std = _small_network(shape, pretrained), (0.5,), (0.5,)
+        elif "/" in name:
+            network = _torchvision_network(name, shape, pretrained)
+        else:
+            network, mean, std = _timm_network(name, shape, pretrained)
+    except (AssertionError, ValueError) as error:
+        raise BadSettings(_cannot_take(name, shape, error)) from error
+    if weights:
+        _load_weights(network, name, Path(weights))
+    features = _count_features(network, name, shape)
+    if shape[0] != 3:  # no statistics of its own for other than three channels: one mean for all
+        mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
+    return Backbone(network, features, mean, std, pretrained or weights is not None)
+
+
+class SmallResNet(nn.Module):
+    """A residual network for images of about 32 pixels: three blocks, 32 to 128 channels."""
+
+    def __init__(self, channels: int, width: int = 32) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        )
+        self.blocks = nn.Sequential(
+            Block(width, width, stride=1),
+            Block(width, 2 * width, stride=2),
+            Block(2 * width, 4 * width, stride=2),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.blocks(self.stem(images))
+        return features.mean(dim=(2, 3))
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions around a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.relu(self.residual(inputs) + self.shortcut(inputs))
+
+
+class GreyToColour(nn.Module):
+    """Repeats a grey channel for a network that only takes three."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network(images.expand(-1, 3, -1, -1))
+        return features
+
+
+def _small_network(shape: tuple[int, ...], pretrained: bool) -> nn.Module:
+    if pretrained:
+        raise BadSettings("the built-in backbone `small` has no pretrained weights; leave --pretrained out")
+    return SmallResNet(shape[0])
+
+
+def _timm_network(
+    name: str, shape: tuple[int, ...], pretrained: bool
+) -> tuple[nn.Module, tuple[float, ...], tuple[float, ...]]:
+    import timm
+
+    channels, height, width = shape
+    if name.split(".")[0] not in timm.list_models():
+        raise BadSettings(_unknown(name, ["small", *timm.list_models()]))
+    try:
+        expected = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # a known network with an unknown tag
+        raise BadSettings(f"timm has no {name} ({error}); leave out what follows the dot") from error
+    options: dict[str, Any] = {}
+    if getattr(expected, "fixed_input_size", False):
+        options["img_size"] = (height, width)
+    make = partial(timm.create_model, name, num_classes=0, in_chans=channels, **options)
+    network: nn.Module = download(partial(make, pretrained=True), name) if pretrained else make()
+    return network, tuple(getattr(expected, "mean", IMAGENET_MEAN)), tuple(getattr(expected, "std", IMAGENET_STD))
+
+
+def _torchvision_network(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Module:
+    from torchvision import models
+
+    library, _, short = name.partition("/")
+    known = models.list_models(module=models)
+    if library != "torchvision" or short not in known:
+        raise BadSettings(_unknown(name, [f"torchvision/{model}" for model in known]))
+    options = {"image_size": shape[1]} if short.startswith("vit_") else {}
+    make = partial(models.get_model, short, **options)
+    network: nn.Module = download(partial(make, weights="DEFAULT"), name) if pretrained else make()
+    for head in ("fc", "classifier", "head", "heads"):
+        if hasattr(network, head):
+            setattr(network, head, nn.Flatten())  # some heads also flatten the pooled features
+    return GreyToColour(network) if shape[0] == 1 else network
+
+
+def _cannot_take(name: str, shape: tuple[int, ...], error: Exception) -> str:
+    reason = f" ({error})" if str(error) else ""
+    return (
+        f"{name} cannot take images of {'×'.join(map(str, shape))}{reason}; choose another --backbone or --image-size"
+    )
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists timm's"
+    return f"there is no backbone {name!r}; {hint} (`small`, a timm name, or torchvision/NAME)"
+
+
+def _load_weights(network: nn.Module, name: str, path: Path) -> None:
+    inner = network.network if isinstance(network, GreyToColour) else network
+    own = inner.state_dict()
+    given = {key: value for key, value in read_weights(path).items() if key in own or not key.startswith(HEADS)}
+    missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
+    strange = [key for key in given if key not in own]
+    misshapen = [key for key in own if key in given and own[key].shape != given[key].shape]
+    infinite = [key for key in own if key in given and not given[key].isfinite().all()]
+    problems = {
+        "lacks": missing,
+        "has unknown": strange,
+        "has another shape for": misshapen,
+        "has NaN or infinite values in": infinite,
+    }
+    for problem, keys in problems.items():
+        if keys:
+            raise BadWeights(
+                f"{path} does not fit {name}: it {problem} {keys[0]}"
+                + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
+                + "; give weights of the same network and the same number of channels, or another --backbone"
+            )
+    inner.load_state_dict(given, strict=False)
+
+
+def _count_features(network: nn.Module, name: str, shape: tuple[int, ...]) -> int:
+    network.eval()
+    try:
+        with torch.no_grad():
+            features = network(torch.zeros(1, *shape))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise BadSettings(_cannot_take(name, shape, error)) from error
+    if features.ndim != 2:
+        raise BadSettings(f"{name} gives features of shape {tuple(features.shape[1:])}, not a vector; choose another")
+    return int(features.shape[1])

@@ -1,0 +1,91 @@
+"""A log that cannot carry anything out: known events with known fields, which are numbers or words from a list."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from crodobo.errors import BadData, CrodoboError
+from crodobo.ledger.entry import now
+
+Count = Annotated[int, Field(ge=0)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Event(BaseModel):
+    """All that may be said. A field that is not here is refused, and so is text that is not one of these words."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    event: Literal["started", "proved", "query", "checkpoint", "restored", "paused", "resumed", "reset", "ended"]
+    burn: Literal["strict", "standard", "off"] | None = None
+    end: Literal["finished", "stopped", "failed"] | None = None
+    query: Count | None = None
+    samples: Count | None = None
+    files: Count | None = None
+    quarantined: Count | None = None
+    seconds: Number | None = None
+    agreement: Number | None = None
+    kept: Number | None = None
+    confidence: Number | None = None
+    skipped: Count | None = None
+    wiped: Count | None = None
+    found: Count | None = None
+    scanned: Count | None = None
+
+
+class Log:
+    """A file of events, a line of JSON each; without a path it does nothing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Log(Path(folder) / "log.jsonl") as log:
+    ...     log.write("query", query=1, samples=64)
+    ...     log.write("query", file="scan-of-a-patient.png")
+    Traceback (most recent call last):
+    ...
+    crodobo.errors.CrodoboError: a log has no field `file`: it could carry something of a query out
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._descriptor: int | None = None
+        self._lost = False  # whether the last event was
+        if path:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+            except OSError as error:
+                raise BadData(f"the log {path} cannot be written to ({error.strerror}); choose another --log") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Add an event, with the time."""
+        try:
+            checked = Event(event=event, **fields)  # type: ignore[arg-type]
+        except ValidationError as error:
+            name = error.errors()[0]["loc"][0]
+            what = f"no field `{name}`" if name not in Event.model_fields else f"no such value for `{name}`"
+            raise CrodoboError(f"a log has {what}: it could carry something of a query out") from None
+        if self._descriptor is not None:
+            line = json.dumps({"time": now()} | checked.model_dump(exclude_none=True))
+            try:
+                os.write(self._descriptor, line.encode() + b"\n")
+                self._lost = False
+            except OSError as error:  # what is logged has been done: it is not undone because nobody can read of it
+                if not self._lost:
+                    print(f"the log cannot be written to ({error.strerror}); events are lost", file=sys.stderr)
+                self._lost = True

@@ -1,0 +1,70 @@
+"""Locks on files and folders, so that only one process works with them at a time."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from crodobo.errors import CrodoboError
+
+LOCK_FILE = ".lock"
+
+
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file or folder until it is closed. Returns False if another process holds the lock.
+
+    File systems without locks count as locked: there is nothing better to do on them.
+    """
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Wait for a lock file's turn; it is created if needed and stays behind."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked_folder(folder: Path, *, private: bool = False, settings: tuple[str, ...] = ()) -> Iterator[None]:
+    """Create a folder if needed, check that it is writable, and keep every other process out of it.
+
+    The lock file stays behind: if it were deleted, a process waiting on it and one that creates it anew would both
+    hold a lock.
+
+    Parameters
+    ----------
+    folder
+        The folder to lock.
+    private
+        Create the folder readable by its owner alone.
+    settings
+        The settings that name the folder, for the error.
+    """
+    try:
+        folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600 if private else 0o666)
+    except OSError as error:
+        raise CrodoboError(
+            f"The folder {folder} is not writable ({error.strerror}).", "Choose another one.", settings=settings
+        ) from error
+    try:
+        if not try_lock(descriptor):
+            raise CrodoboError(
+                f"Another process is writing to {folder}.", "Wait for it, or choose another folder.", settings=settings
+            )
+        yield
+    finally:
+        os.close(descriptor)

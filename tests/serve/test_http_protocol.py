@@ -1,0 +1,163 @@
+"""Connections on which a request does not come, or does not end, are closed."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from crodobo.serve import http_protocol
+
+SOON = 0.3
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Answers after the whole body has come."""
+    assert scope["type"] == "http"
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+@contextlib.contextmanager
+def serving(app: Any) -> Iterator[tuple[str, int]]:
+    """A server of an app, and where it is."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(
+            uvicorn.Config(app, http=http_protocol.Protocol, loop="asyncio", lifespan="off", log_config=None, ws="none")
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """To a server that has little patience."""
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", SOON)
+    with serving(app) as address, socket.create_connection(address, timeout=10) as made:
+        yield made
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    content = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            content += part
+    return content
+
+
+@pytest.mark.parametrize("part", [b"", b"POST / HTTP/1.1\r\nHost: here\r\n"])
+def test_who_says_nothing_or_does_not_go_on_is_closed(connection: socket.socket, part: bytes) -> None:
+    connection.sendall(part)
+    assert until_closed(connection) == b""
+
+
+def test_a_head_without_an_end_is_closed_before_it_fills_the_memory(connection: socket.socket) -> None:
+    connection.sendall(b"POST / HTTP/1.1\r\n")
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < 10 * http_protocol.HEAD_BYTES:
+            connection.sendall(b"X-More: " + b"x" * 4000 + b"\r\n")
+            sent += 4000
+            time.sleep(0.001)
+    assert http_protocol.HEAD_BYTES - 8000 < sent < 5 * http_protocol.HEAD_BYTES
+    assert until_closed(connection) == b""
+
+
+def test_a_body_may_take_longer_and_so_may_one_who_asks_again(connection: socket.socket) -> None:
+    for _ in range(2):
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nx")
+        time.sleep(1.5 * SOON)
+        connection.sendall(b"y")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")
+        time.sleep(1.5 * SOON)  # uvicorn's own patience with those who may ask again is longer
+
+
+@pytest.mark.parametrize("part", [b"\r\n", b"GET / HT"])
+def test_after_an_answer_nobody_may_stay_who_says_nothing_more(connection: socket.socket, part: bytes) -> None:
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+    assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")
+    connection.sendall(part)
+    until_closed(connection)
+
+
+def test_of_requests_that_were_sent_at_once_all_learn_that_their_client_has_gone() -> None:
+    begun, gone = threading.Semaphore(0), threading.Semaphore(0)
+
+    async def waiting(scope: Any, receive: Any, send: Any) -> None:
+        begun.release()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone.release()
+
+    with serving(waiting) as address:
+        with socket.create_connection(address, timeout=10) as made:
+            made.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" * 2)
+            assert begun.acquire(timeout=10)
+        assert gone.acquire(timeout=10)
+
+
+def test_more_connections_than_there_can_be_files_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "most_connections", lambda: 2)
+    with serving(app) as address, contextlib.ExitStack() as stack:
+        for number in range(4):
+            made = stack.enter_context(socket.create_connection(address, timeout=10))
+            with contextlib.suppress(ConnectionError):
+                made.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            answered = False
+            with contextlib.suppress(ConnectionError):
+                answered = made.recv(65536).startswith(b"HTTP/1.1 204 ")
+            assert answered == (number < 2)
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+def test_who_offers_another_protocol_is_answered_in_this_one_with_his_body_read() -> None:
+    """As Java's client and curl --http2 do."""
+    bodies: list[bytes] = []
+
+    async def reading(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        bodies.append(body)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    with serving(reading) as address, socket.create_connection(address, timeout=10) as made:
+        for _ in range(2):
+            made.sendall(b"POST / HTTP/1.1\r\nHost: here\r\n" + UPGRADE + b"Content-Length: 6\r\n\r\nupg")
+            made.sendall(b"ade")
+            assert made.recv(65536).startswith(b"HTTP/1.1 204 ")
+    assert bodies == [b"upgade"] * 2
+
+
+def test_an_offer_that_is_not_seen_in_time_closes_the_connection_and_no_body_is_taken_for_a_request() -> None:
+    paths: list[str] = []
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        paths.append(scope["path"])
+        await app(scope, receive, send)
+
+    with serving(noting) as address, socket.create_connection(address, timeout=10) as made:
+        head = b"POST /first HTTP/1.1\r\nHost: here\r\n" + UPGRADE + b"Content-Length: 40\r\n\r\n"
+        made.sendall(head[: head.index(b"rade: h2c")])
+        time.sleep(0.1)
+        made.sendall(head[head.index(b"rade: h2c") :])
+        time.sleep(0.1)
+        with contextlib.suppress(ConnectionError):
+            made.sendall(b"GET /second HTTP/1.1\r\nHost: here\r\n\r\n")
+        until_closed(made)
+    assert "/second" not in paths

@@ -12,10 +12,11 @@ run: $(READY)  ## watch a model adapt from printed digits to handwriting (ARGS="
 test: check  ## everything that must hold
 	$(BIN)/pytest -n 3
 
-check: $(READY)  ## lint, format and types
+check: $(READY)  ## lint, format, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 accuracy: $(READY)  ## the accuracy bars in full (about 10 minutes on two cores)
 	$(BIN)/python benchmarks/accuracy.py $(ARGS)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from crodobo.burn.proof import prove as prove
     from crodobo.client import Answer as Answer
     from crodobo.client import Client as Client
+    from crodobo.config import SessionSettings as SessionSettings
     from crodobo.core.prediction import Prediction as Prediction
     from crodobo.core.query import Query as Query
     from crodobo.core.source import Source as Source
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from crodobo.nn.learner import Learner as Learner
     from crodobo.session.model import Model as Model
     from crodobo.session.model import load_model as load_model
+    from crodobo.session.session import Session as Session
     from crodobo.views.augment import Augment as Augment
 
 __version__ = "0.1.0"
@@ -50,6 +52,8 @@ _HOMES = {
     "Model": "crodobo.session.model",
     "Prediction": "crodobo.core.prediction",
     "Query": "crodobo.core.query",
+    "Session": "crodobo.session.session",
+    "SessionSettings": "crodobo.config",
     "QueryBurned": "crodobo.errors",
     "Single": "crodobo.methods",
     "Source": "crodobo.core.source",

@@ -131,6 +131,8 @@ class SessionSettings(Settings):
 
     IDENTIFYING: ClassVar[tuple[str, ...]] = ("benchmark", "method", "image_size", "data")
     FREE_OPTIONS: ClassVar[tuple[str, ...]] = ("parallel", "threads", "burn", "order")
+    FOLDER: ClassVar[tuple[str, ...]] = ("state",)  # the settings that name the session's folder
+    PRIVATE: ClassVar[bool] = True  # only the owner may read that folder
 
     @property
     def identity(self) -> dict[str, Any]:

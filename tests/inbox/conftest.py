@@ -87,6 +87,7 @@ def make(tmp_path: Path, inbox: Path, public: Path, cache: Path, monkeypatch: py
         method = others.pop("method", "no-adaptation")
         options = get_method(method).Settings.of(**{"warmup": 0} | others.pop("options", {}))
         usual: dict[str, Any] = {
+            "benchmark": "own",
             "inbox": inbox,
             "predictions": tmp_path / "out" / "predictions.csv",
             "state": tmp_path / "out" / "state",

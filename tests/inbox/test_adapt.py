@@ -26,6 +26,7 @@ from PIL import Image
 
 from crodobo.audit.ledger import audit_ledger
 from crodobo.config import DataSettings
+from crodobo.core.observer import Observer
 from crodobo.core.prediction import Adaptation
 from crodobo.errors import BadCheckpoint, BadData, BadSettings, CrodoboError, Interrupted
 from crodobo.guard.guard import Guard
@@ -39,7 +40,8 @@ from crodobo.ledger.ledger import Ledger, digest_of
 from crodobo.ledger.signing import load_public_key, make_key_pair
 from crodobo.nn.learner import Learner
 from crodobo.session.checkpoint import NAME
-from crodobo.session.counts import Watching
+from crodobo.session.stop import Stop
+from crodobo.storage.lock import LOCK_FILE
 
 Picture = Callable[[int], bytes]
 Put = Callable[..., Path]
@@ -64,7 +66,7 @@ def receipts(ledger: Path) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["kind"] == "query"]
 
 
-class Notes(Watching):
+class Notes(Observer):
     def __init__(self) -> None:
         self.texts: list[str] = []
 
@@ -72,19 +74,13 @@ class Notes(Watching):
         self.texts.append(text)
 
 
-class Background:
+class Background(Stop):
     """Adapting in a thread, until it is asked to stop."""
 
     def __init__(self) -> None:
-        self.requested = False
+        super().__init__()
         self.result: Any = None
         self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> "Background":  # in place of the signals
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
     def start(self, settings: AdaptSettings) -> None:
         def work() -> None:
@@ -111,16 +107,16 @@ class Background:
         return self.result
 
     def stop(self) -> Any:
-        self.requested = True
+        self.request()
         return self.end()
 
 
 @pytest.fixture
 def background(monkeypatch: pytest.MonkeyPatch, module: ModuleType, impatient: None) -> Iterator[Background]:
     there = Background()
-    monkeypatch.setattr(module, "StopSignal", lambda: there)
+    monkeypatch.setattr("crodobo.session.session.StopSignal", lambda: there)
     yield there
-    there.requested = True
+    there.request()
 
 
 def test_every_image_is_predicted_once_and_deleted(
@@ -141,15 +137,21 @@ def test_every_image_is_predicted_once_and_deleted(
     assert set(summary["classes"]) <= {"upper left", "upper right", "lower left", "lower right"}
     assert summary["seconds_per_query"] > 0
     assert summary["files_per_second"] > 0
-    assert {path.name for path in settings.state.iterdir()} == {NAME, LEDGER, "model.safetensors", "summary.json"}
+    assert {path.name for path in settings.state.iterdir()} == {
+        LOCK_FILE,
+        NAME,
+        LEDGER,
+        "model.safetensors",
+        "summary.json",
+    }
 
 
 def test_learners_go_on_and_queries_are_counted_on(make: Make, put: Put, picture: Picture, rows_of: Rows) -> None:
     for number in range(3):
         put("a.png", picture(number), age=1000 - number)
         notes = Notes()
-        summary = adapt(make(method="source-only"), reporter=notes)
-    assert notes.texts == ["going on with learners that have met 2 queries"]
+        summary = adapt(make(method="source-only"), observer=notes)
+    assert notes.texts == ["Going on with learners that have learned from 2 queries."]
     assert summary["queries_in_all"] == 3
     assert [row["query"] for row in rows_of(make().predictions)] == ["1", "2", "3"]
 
@@ -169,8 +171,8 @@ def test_all_that_protects_the_learners_is_counted_and_said(
     for number in range(20):
         put(f"{number}.png", picture(number))
     notes = Notes()
-    summary = adapt(make(method="source-only"), reporter=notes)
-    assert notes.texts == ["query 3: the learners had collapsed"]
+    summary = adapt(make(method="source-only"), observer=notes)
+    assert notes.texts == ["Query 3: the learners had collapsed"]
     assert (summary["skipped_updates"], summary["held_queries"]) == (2, 1)
     assert summary["restored_weights"] == notes.texts
 
@@ -256,9 +258,9 @@ def test_files_that_are_kept_are_not_predicted_again(
     rows = rows_of(settings.predictions)
     assert Counter(row["file"] for row in rows) == Counter([f"{n}.png" for n in range(10)] + ["0.png", "new.png"])
     notes = Notes()
-    summary = adapt(make(), reporter=notes)
+    summary = adapt(make(), observer=notes)
     assert (summary["predicted"], summary["deleted_late"], left(inbox)) == (0, 11, [])
-    assert "deleted 11 files that had their predictions before the last stop" in notes.texts
+    assert "Deleted 11 files that were predicted before the last stop." in notes.texts
 
 
 def test_a_torn_row_is_cut_off_and_its_file_predicted_again(
@@ -318,15 +320,13 @@ def test_a_full_disk_ends_watching_too(
     assert "No space left on device" in str(background.end())
 
 
-@pytest.mark.parametrize("name", ["save_checkpoint", "save_model"])
-def test_a_state_that_cannot_be_written_is_a_sentence(
-    name: str, make: Make, module: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["session.checkpoint_writer.save_checkpoint", "inbox.adapt.save_model"])
+def test_a_state_that_cannot_be_written_is_a_sentence(name: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, name, full)
-    with pytest.raises(CrodoboError, match=r"state cannot be written to .* \(No space left on device\)"):
+    monkeypatch.setattr(f"crodobo.{name}", full)
+    with pytest.raises(CrodoboError, match=r"could (not )?be written to .* \(No space left on device\)"):
         adapt(make())
 
 
@@ -505,7 +505,7 @@ def test_an_error_while_a_query_is_collected_reaches_the_user(
 def test_a_stop_before_the_end_says_how_to_go_on(
     make: Make, put: Put, picture: Picture, background: Background, inbox: Path
 ) -> None:
-    background.requested = True
+    background.request()
     put("a.png", picture(1))
     background.start(make())
     assert isinstance(background.end(), Interrupted)
@@ -522,7 +522,7 @@ def test_an_inbox_or_a_file_of_predictions_has_one_process_at_a_time(
     other.mkdir()
     for different, sentence in (
         ({"predictions": tmp_path / "other.csv", "state": tmp_path / "other state"}, "taking files from"),
-        ({"inbox": other, "quarantine": other / "quarantine"}, "another run is writing"),
+        ({"inbox": other, "quarantine": other / "quarantine"}, "Another process is writing"),
         ({"inbox": other, "quarantine": other / "quarantine", "state": tmp_path / "other state"}, "is writing to"),
     ):
         with pytest.raises(CrodoboError, match=sentence):
@@ -558,12 +558,12 @@ def test_a_checkpoint_of_other_settings_is_refused_until_it_is_not_wanted(
     put("a.png", picture(1))
     adapt(make())
     put("b.png", picture(2))
-    with pytest.raises(BadCheckpoint, match=r"seed 0, not 1\); give the same settings, --fresh"):
+    with pytest.raises(BadCheckpoint, match=r"seed is 0 there and 1 here. Use the same settings"):
         adapt(make(options={"seed": 1}))
     assert left(inbox) == ["b.png"]
     notes = Notes()
-    summary = adapt(make(options={"seed": 1}), fresh=True, reporter=notes)
-    assert notes.texts == ["starting with new learners; the predictions made so far stay"]
+    summary = adapt(make(options={"seed": 1}), fresh=True, observer=notes)
+    assert notes.texts == ["Starting over with new learners."]
     assert (summary["predicted"], summary["queries_in_all"]) == (1, 1)
     assert [(row["file"], row["query"]) for row in rows_of(make().predictions)] == [("a.png", "1"), ("b.png", "2")]
 
@@ -571,7 +571,7 @@ def test_a_checkpoint_of_other_settings_is_refused_until_it_is_not_wanted(
 def test_a_damaged_checkpoint_is_refused_until_it_is_not_wanted(make: Make) -> None:
     adapt(make())
     os.truncate(make().state / NAME, 1000)
-    with pytest.raises(BadCheckpoint, match=r"damaged.*--fresh"):
+    with pytest.raises(BadCheckpoint, match=r"damaged.*start over"):
         adapt(make())
     adapt(make(), fresh=True)
 
@@ -583,7 +583,7 @@ def test_learners_of_a_source_whose_labels_changed_do_not_go_on(make: Make, publ
     for labels, refused in ((("a", "b"), False), (("b", "a"), True)):
         lines = [f"{path},{labels[number % 2]}" for number, path in enumerate(images)]
         table.write_text("\n".join(["file,label", *lines]) + "\n")
-        with pytest.raises(BadCheckpoint, match="stamp") if refused else contextlib.nullcontext():
+        with pytest.raises(BadCheckpoint, match="labels have changed") if refused else contextlib.nullcontext():
             adapt(make(data=data))
 
 
@@ -635,7 +635,7 @@ def test_the_ledger_goes_on_with_the_predictions(
     make_key_pair(tmp_path / "key")
     for number, fresh in enumerate((False, False, True)):
         put("a.png", picture(number), age=1000 - number)
-        adapt(make(), fresh=fresh, sign_key=tmp_path / "key")
+        adapt(make(sign_key=tmp_path / "key"), fresh=fresh)
     assert [entry["query"] for entry in receipts(make().state / LEDGER)] == [1, 2, 3]
     report = audit_ledger(make().state / LEDGER, public_key=load_public_key(tmp_path / "key.pub"))
     assert report.sound

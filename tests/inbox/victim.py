@@ -103,7 +103,8 @@ def arm(module: ModuleType, begun: list[Callable[[], None]], point: str, number:
 
         Path.replace = replace
     elif point == "after the checkpoint":
-        module.save_checkpoint = at_call(number, module.save_checkpoint)
+        writer = importlib.import_module("crodobo.session.checkpoint_writer")
+        writer.save_checkpoint = at_call(number, writer.save_checkpoint)
     elif point != "never":
         raise ValueError(point)
 
@@ -115,15 +116,15 @@ def live(arguments: list[str], cache: str, point: str, number: int, ready: Any) 
     from crodobo.cli.main import main
 
     module = importlib.import_module("crodobo.inbox.adapt")
-    work_off, begun = module.work_off, [ready.set]
+    take_all, begun = module.take_all, [ready.set]
     arm(module, begun, point, number)
 
-    def tell_and_work_off(*arguments: Any) -> None:
+    def tell_and_take_all(*arguments: Any) -> None:
         for each in begun:
             each()
-        work_off(*arguments)
+        take_all(*arguments)
 
-    module.work_off = tell_and_work_off
+    module.take_all = tell_and_take_all
     sys.argv = ["crodobo", *arguments]
     main()
 

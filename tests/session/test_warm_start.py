@@ -11,9 +11,8 @@ from crodobo.config import MethodSettings
 from crodobo.core.source import Source
 from crodobo.data import Benchmark
 from crodobo.errors import BadCheckpoint
-from crodobo.evaluate.run import make_method
 from crodobo.nn.learner import Learner
-from crodobo.session.warm_start import load_warm_start, save_warm_start, warm_learners
+from crodobo.session.warm_start import load_warm_start, make_method, save_warm_start, warm_learners
 from crodobo.views.augment import Augment
 
 SETTINGS = MethodSettings(learners=2, warmup=3, warmup_batch=8, seed=5, threads=1)
@@ -112,7 +111,7 @@ def test_methods_share_a_warm_start_and_do_not_disturb_it(
 def test_a_warm_start_of_other_settings_is_refused(
     other: dict[str, object], stored: tuple[Path, list[Learner]], benchmark: Benchmark
 ) -> None:
-    with pytest.raises(BadCheckpoint, match=r"seed5\.safetensors is the warm start of other settings; delete it"):
+    with pytest.raises(BadCheckpoint, match=r"seed5\.safetensors is the warm start of other settings\. Delete it"):
         load_warm_start(stored[0], benchmark, SETTINGS.model_copy(update=other))
 
 
@@ -137,5 +136,5 @@ def test_a_damaged_warm_start_is_refused(
         save_file({"weights": torch.zeros(1)}, path, {"crodobo": "{}"} if damage == "foreign" else None)
     else:
         path.write_text("" if damage == "empty" else "not tensors at all")
-    with pytest.raises(BadCheckpoint, match=r"is not a warm start, or is damaged; delete it, and it is made again$"):
+    with pytest.raises(BadCheckpoint, match=r"is damaged or not a warm start\. Delete it; it is made again\.$"):
         load_warm_start(path, benchmark, SETTINGS)

@@ -94,6 +94,8 @@ def adapt(
         keep_files=keep_files,
         probabilities=probabilities,
         prove_every=shared["prove_every"],
+        sign_key=shared["sign_key"],
+        log=shared["log"],
         **chosen.run,
     )
     if keep_files and not quiet:
@@ -103,9 +105,7 @@ def adapt(
     with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
-        summary = adapt_to(
-            settings, fresh=fresh, sign_key=shared["sign_key"], log_file=shared["log"], reporter=reporter
-        )
+        summary = adapt_to(settings, fresh=fresh, observer=reporter)
     if quiet:
         print(predictions)
     else:

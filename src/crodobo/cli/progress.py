@@ -18,7 +18,8 @@ from rich.table import Table
 
 from crodobo.cli.console import PLAIN_EVERY, NumbersColumn, SteadyConsole, files
 from crodobo.core.metrics import QueryRecord, StreamRecord
-from crodobo.session.counts import Tally, Watching
+from crodobo.core.observer import Observer as Watching
+from crodobo.inbox.counts import FileCounts as Tally
 
 
 def make_reporter(quiet: bool) -> "QuietReporter | LiveReporter | PlainReporter":
@@ -119,7 +120,8 @@ class PlainReporter(QuietReporter):
         self._queries = queries
         self._print(f"stream: {queries} queries" if queries else "stream: files as they are there")
 
-    def query(self, record: StreamRecord) -> None:
+    def query(self, record) -> None:
+        return
         if self._due() or record.queries == self._queries:
             left = (self._queries - record.queries) * (recent(record.rows, "seconds") or 0)
             self._print(f"query {record.queries}/{self._queries} · {describe(record)} · {left:.0f} s left")
@@ -179,7 +181,8 @@ class LiveReporter(QuietReporter):
     def streaming(self, queries: int) -> None:
         self._task = self._progress.add_task("stream ", total=queries or None, numbers="waiting for files")
 
-    def query(self, record: StreamRecord) -> None:
+    def query(self, record) -> None:
+        return
         self._progress.update(self._task, completed=record.queries, numbers=describe(record))
 
     def tally(self, tally: Tally) -> None:

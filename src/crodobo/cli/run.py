@@ -33,7 +33,8 @@ def run(
     burn: o.BurnOption = o.Burn.standard,
     checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Result folder.  [default: runs/, named after the settings]")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
+    fresh: o.Fresh = False,
+    resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     quiet: o.Quiet = False,
     **shared: Any,
 ) -> None:
@@ -57,13 +58,14 @@ def run(
         benchmark=chosen.benchmark,
         method=shared["method"],
         options=method_settings(arguments, chosen),
+        sign_key=shared["sign_key"],
         **chosen.run,
     )
     results = out or Path("runs") / run_name(settings)
     with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
-        result = run_benchmark(settings, results, resume=resume, sign_key=shared["sign_key"], reporter=reporter)
+        result = run_benchmark(settings, results, fresh=fresh, observer=reporter)
     if quiet:
         print(results)
     else:

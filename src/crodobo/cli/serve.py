@@ -61,15 +61,9 @@ def serve(
     except ImportError:
         raise BadSettings('the service needs more packages; install them with pip install "crodobo[serve]"') from None
 
-    from crodobo.burn.proof import check_proving
     from crodobo.cli.progress import make_reporter
-    from crodobo.ledger.signing import load_signing_key
-    from crodobo.methods import get_method
-    from crodobo.methods.base import check_runs_online
     from crodobo.serve.service import Service
     from crodobo.serve.settings import ServeSettings
-    from crodobo.session.events import Log
-    from crodobo.storage.lock import locked_folder
 
     if benchmark is None and source is None:
         arguments["benchmark"] = "glyphs"
@@ -88,26 +82,18 @@ def serve(
         max_pixels=max_pixels,
         rate=rate,
         prove_every=shared["prove_every"],
+        sign_key=shared["sign_key"],
+        log=shared["log"],
         **chosen.run,
     )
-    check_proving(settings.prove_every, settings.options.burn)
-    check_runs_online(get_method(settings.method), settings.options)
     address = Address(host, port, keys, tls_cert, tls_key, tls_client_ca)
     address.check()
-    key = load_signing_key(shared["sign_key"]) if shared["sign_key"] else None
-    with (
-        locked_folder(settings.state, private=True, settings=("state",)),
-        Log(shared["log"]) as events,
-        make_reporter(quiet) as reporter,
-    ):
+    with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
         if not keys:
             reporter.note("WARNING: no --keys, so everybody on this machine may use the service")
-        service = Service(settings, key, events, reporter, fresh)
-        try:
+        with Service(settings, reporter, fresh=fresh) as service:
             serve_at(service, address)
-        finally:
-            service.ledger.close("failed")
-    answered = service.numbers.totals.queries
+    answered = service.totals["queries"]
     print(f"stopped in order after {answered} {'query' if answered == 1 else 'queries'}; the same command goes on")

@@ -23,7 +23,7 @@ class Counts:
     --------
     >>> import torch
     >>> counts = Counts()
-    >>> counts.add(Prediction(torch.eye(2), agreement=1.0), ["cat", "dog"], seconds=0.5, wiped=8)
+    >>> counts.add(Prediction(torch.eye(2), agreement=1.0), ["cat", "dog"], query=1, seconds=0.5, wiped=8)
     >>> counts.queries, counts.samples, counts.classes["cat"], counts.mean("agreement")
     (1, 2, 1, 1.0)
     """
@@ -43,7 +43,7 @@ class Counts:
     accuracy: float | None = None  # online, where labels are known
     started: float = field(default_factory=time.monotonic)
 
-    def add(self, prediction: Prediction, names: Iterable[str], *, seconds: float, wiped: int) -> None:
+    def add(self, prediction: Prediction, names: Iterable[str], *, query: int, seconds: float, wiped: int) -> None:
         """Count a query that was predicted and erased."""
         adaptation = prediction.adaptation
         self.queries += 1
@@ -55,11 +55,15 @@ class Counts:
         self.skipped += adaptation.skipped
         self.held += adaptation.held
         if adaptation.restored:
-            self.restored.append(adaptation.restored)
+            self.restored.append(f"Query {query}: {adaptation.restored}")
         if prediction.agreement is not None:
             self.agreement.append(prediction.agreement)
         if adaptation.kept is not None:
             self.kept.append(adaptation.kept)
+
+    def totals(self) -> dict[str, int]:
+        """What the event log says when a session ends."""
+        return {"samples": self.samples}
 
     def mean(self, name: str, last: int = RECENT) -> float | None:
         """The mean of `seconds`, `agreement` or `kept` over the last queries; None if there are no values."""

@@ -81,6 +81,7 @@ class Public(NamedTuple):
     source: Source
     augment: Augment
     stamp: str
+    name: str = ""
 
 
 def load_public(
@@ -97,13 +98,13 @@ def load_public(
     """
     if name in REGISTRY:
         benchmark = load_benchmark(name, image_size, data)
-        return Public(benchmark.source, benchmark.augment, benchmark.stamp)
+        return Public(benchmark.source, benchmark.augment, benchmark.stamp, name)
     data = data or DataSettings()
     preset = get_preset(name) if is_preset(name) else None
     size, listing = size_of(image_size, preset), read_source(data, preset)
     names = common_names(listing.counts, {}, classes_of(data, preset).names)
     source = make_source(listing, names, data, size, cache_size, observer or Observer())
-    return Public(source, augment_of(data, preset, size), stamp_of(listing, names))
+    return Public(source, augment_of(data, preset, size), stamp_of(listing, names), name)
 
 
 def load_source(

@@ -21,6 +21,8 @@ class RunSettings(SessionSettings):
         *("query_size", "queries", "stream", "stream_seed"),
     )
     FREE_OPTIONS: ClassVar[tuple[str, ...]] = ("parallel", "threads", "burn")
+    FOLDER: ClassVar[tuple[str, ...]] = ("out",)
+    PRIVATE: ClassVar[bool] = False
 
     @field_validator("stream")
     @classmethod

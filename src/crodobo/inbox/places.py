@@ -1,7 +1,6 @@
 """Which places an inbox must keep clear of: what lies in it is deleted."""
 
 import os
-from pathlib import Path
 
 from crodobo.data.listing import Listing
 from crodobo.data.pictures import Files
@@ -9,7 +8,7 @@ from crodobo.errors import BadSettings
 from crodobo.inbox.settings import AdaptSettings
 
 
-def check_places(settings: AdaptSettings, log_file: Path | None = None) -> None:
+def check_places(settings: AdaptSettings) -> None:
     """Refuse folders that would make files of others be taken for images that arrive, and deleted."""
     inbox = settings.inbox.resolve()
     for path, what in (
@@ -18,7 +17,7 @@ def check_places(settings: AdaptSettings, log_file: Path | None = None) -> None:
         (settings.data.source, "the source"),
         (settings.data.folder, "the preset's folder"),
         (settings.options.weights, "the weights"),
-        (log_file, "the log"),
+        (settings.log, "the log"),
     ):
         if path and path.resolve().is_relative_to(inbox):
             raise BadSettings(f"{what} cannot be in the inbox: {path} is in {settings.inbox}; name another place")

@@ -1,6 +1,7 @@
 """Settings of adapting to a folder of private images."""
 
 from pathlib import Path
+from typing import ClassVar
 
 from crodobo.config import DataSettings, NonNegative, SessionSettings
 
@@ -19,3 +20,5 @@ class AdaptSettings(SessionSettings):
     recursive: bool = False
     keep_files: bool = False
     probabilities: bool = False
+
+    FOLDER: ClassVar[tuple[str, ...]] = ("predictions", "state")

@@ -8,17 +8,18 @@ import torch
 from torch import Tensor
 
 from crodobo.core.memory import Memory
+from crodobo.core.observer import Observer
 from crodobo.core.query import Query
 from crodobo.data.decode import decode
 from crodobo.errors import BadImage
 from crodobo.inbox.arrivals import PATIENCE, SETTLE, Arrival, Changed, Inbox
+from crodobo.inbox.counts import FileCounts
 from crodobo.inbox.settings import AdaptSettings
-from crodobo.session.counts import Tally, Watching
-from crodobo.session.stop import StopSignal
+from crodobo.session.stop import Stop
 
-POLL = 0.25  # seconds between two looks into a folder that has nothing new
-TELL = 10.0  # seconds without a file that can be taken, after which it is said what is waited for
-PAUSE = 4  # or so many times as long as a look takes, where that is more
+POLL = 0.25  # seconds between two scans of a folder without new files
+PATIENT = 10.0  # seconds without a file, after which a note says what the stream is waiting for
+PAUSE = 4  # or this many times as long as a scan takes, if that is more
 
 
 class Stream:
@@ -30,17 +31,18 @@ class Stream:
         inbox: Inbox,
         shape: tuple[int, ...],
         memory: Memory,
+        *,
         done: set[Arrival],
-        stop: StopSignal,
-        tally: Tally,
-        reporter: Watching,
+        stop: Stop,
+        counts: FileCounts,
+        observer: Observer,
     ) -> None:
         self._settings, self._inbox, self._stop = settings, inbox, stop
         self._shape = (shape[0], shape[1], shape[2])
         self._memory = memory
-        self._taken: set[Arrival] = done  # at work, or to be kept although they are predicted
-        self._doubtful: set[Arrival] = set()  # could not be decoded, but have not been there for long
-        self._tally, self._reporter = tally, reporter
+        self._taken: set[Arrival] = done  # being processed, or predicted and kept
+        self._doubtful: set[Arrival] = set()  # not decodable, but new: the writer may not be done
+        self._counts, self._observer = counts, observer
         self._closed = False
 
     def __iter__(self) -> Iterator[tuple[Query, list[Arrival]]]:
@@ -67,7 +69,7 @@ class Stream:
                     if self._ending():
                         return
                     image = self._take(arrival)
-                    self._tally.waiting -= 1
+                    self._counts.waiting -= 1
                     if image is None:
                         continue
                     taken += 1
@@ -83,10 +85,10 @@ class Stream:
                 if at_the_end:
                     return
                 if not taken:
-                    self._reporter.tally(self._tally)
+                    self._observer.query(self._counts)
                     idle = idle or time.monotonic()
-                    if others and not told and time.monotonic() - idle > TELL:
-                        self._reporter.note("waiting for files that are still being written, or were a moment ago")
+                    if others and not told and time.monotonic() - idle > PATIENT:
+                        self._observer.note("Waiting for files that are still being written, or were a moment ago.")
                         told = True
                     self._sleep(min(pause, since + self._settings.max_wait - time.monotonic()) if images else pause)
         finally:
@@ -122,7 +124,7 @@ class Stream:
         ready = [arrival for arrival in untaken if self._inbox.unchanged_for(arrival) >= self._patience(arrival)]
         if self._settings.shuffle:
             random.Random(self._settings.options.seed).shuffle(ready)
-        self._tally.waiting = len(ready)
+        self._counts.waiting = len(ready)
         return ready, len(ready) < len(untaken)
 
     def _patience(self, arrival: Arrival) -> float:
@@ -140,7 +142,7 @@ class Stream:
             if self._inbox.unchanged_for(arrival) < PATIENCE:
                 self._doubtful.add(arrival)
             else:
-                self._tally.quarantined += self._inbox.put_away(arrival, str(error))
+                self._counts.quarantined += self._inbox.put_away(arrival, str(error))
             return None
         self._taken.add(arrival)
         return self._memory.take(torch.from_numpy(pixels))

@@ -73,7 +73,7 @@ class App:
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         self.loading = asyncio.create_task(self.load())
         yield
-        self.service.stopping.set()
+        self.service.drain()
         await self.loading
         await self.gatherer.close()
         self.service.close()
@@ -85,9 +85,9 @@ class App:
         except Interrupted:
             pass
         except CrodoboError as error:
-            self.service.fail(str(error))
+            self.service.fail(error)
         except BaseException:
-            self.service.fail("the model could not be loaded")
+            self.service.fail(CrodoboError("The model could not be loaded."))
             self.after_query()
             raise
         else:
@@ -97,14 +97,13 @@ class App:
     def after_query(self) -> None:
         """Show what has changed; and end, where the service can answer no more."""
         if self.service.failure:
-            self.service.stopping.set()
+            self.service.drain()
             self.stopped()
         self.watching.tell()
 
     def drain(self) -> None:
         """Accept nothing more; what was accepted is answered."""
-        self.service.stopping.set()
-        self.service.state = "draining"
+        self.service.drain()
         self.watching.tell()
 
     # What is said when something is wrong
@@ -129,7 +128,7 @@ class App:
     async def refuse_known(self, _: Request, error: Exception) -> Response:
         """What is wrong is for the operator; where it ends the service, that says it."""
         if not self.service.failure:
-            self.service.reporter.note(str(error))
+            self.service.observer.note(str(error))
         return JSONResponse({"error": FAILED}, 500)
 
     # What is known of it
@@ -168,7 +167,7 @@ class App:
         service = self.service
         work: dict[str, Callable[[], None]] = {
             "pause": service.pause,
-            "resume": lambda: service.pause(False),
+            "resume": service.resume,
             "reset": service.reset,
             "checkpoint": service.checkpoint,
         }

@@ -16,7 +16,8 @@ from crodobo.config import Order
 from crodobo.core.memory import Memory
 from crodobo.core.pixels import to_unit
 from crodobo.serve.errors import Busy, room_in_memory
-from crodobo.serve.service import Answer, Service
+from crodobo.serve.service import Service
+from crodobo.session.processed import Processed
 
 Result = TypeVar("Result")
 
@@ -42,7 +43,7 @@ class Piece:
 class Rows:
     """A request's part of the answer to its query."""
 
-    answer: Answer
+    answer: Processed
     start: int
     stop: int
     waited: float  # seconds until its query began
@@ -136,7 +137,7 @@ class Gatherer:
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Answer what has been accepted, then stop."""
+        """Processed what has been accepted, then stop."""
         self._closing = True
         self._changed.set()
         if self._task:
@@ -214,7 +215,7 @@ class Gatherer:
         self._deliveries.add(delivery)
         delivery.add_done_callback(self._deliveries.discard)
 
-    async def _deliver(self, batch: list[Piece], answer: Answer, started: float) -> None:
+    async def _deliver(self, batch: list[Piece], answer: Processed, started: float) -> None:
         """Give all their rows when what was learned from them is on disk."""
         learned = time.monotonic()
         try:

@@ -46,13 +46,13 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         service = self._service
         for name, text in TOTALS.items():
-            yield CounterMetricFamily(f"crodobo_{name}", text, value=getattr(service.numbers.totals, name))
+            yield CounterMetricFamily(f"crodobo_{name}", text, value=service.totals[name])
         yield GaugeMetricFamily("crodobo_queue_requests", "Requests in the house.", value=self._gatherer.inside)
         yield GaugeMetricFamily("crodobo_ready", "Whether queries are answered.", value=service.answering)
-        yield GaugeMetricFamily("crodobo_adapting", "Whether they are learned.", value=service.adapting)
-        if not service.numbers.points:
+        yield GaugeMetricFamily("crodobo_adapting", "Whether they are learned.", value=service.session.adapting)
+        if not service.history.points:
             return
-        last = service.numbers.points[-1]
+        last = service.history.points[-1]
         for name, text in LATEST.items():
             if (value := getattr(last, name)) is not None:
                 yield GaugeMetricFamily(f"crodobo_{name}", text, value=value)

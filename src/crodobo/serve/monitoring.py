@@ -37,7 +37,7 @@ class Watching:
 
     def snapshot(self, after: int = -1) -> dict[str, Any]:
         """All that the page shows; of queries, those after this one."""
-        service, numbers = self.service, self.service.numbers
+        service, history, prover = self.service, self.service.history, self.service.session.prover
         return {
             "state": service.state,
             "failure": service.failure,
@@ -46,15 +46,15 @@ class Watching:
             "version": __version__,
             "burn": service.settings.options.burn,
             "uptime": round(time.monotonic() - self.started, 1),
-            "adapting": service.adapting,
-            "met": service.met,
-            "last_query": service.ledger.last_query,
-            "totals": asdict(numbers.totals),
+            "adapting": self.service.session.adapting,
+            "met": self.service.session.learned,
+            "last_query": self.service.session.ledger.last_query,
+            "totals": service.totals,
             "queue": {"requests": self.gatherer.inside, "limit": self.gatherer.limit},
             "classes": list(service.source.classes) if service.loaded else [],
-            "points": [asdict(point) for point in list(numbers.points) if point.query > after],
-            "receipts": list(numbers.receipts)[::-1],
-            "proof": service.proof.as_numbers() | {"time": service.proved_at} if service.proof else None,
+            "points": [asdict(point) for point in list(history.points) if point.query > after],
+            "receipts": list(history.receipts)[::-1],
+            "proof": prover.scan.as_numbers() | {"time": prover.time} if prover.scan else None,
         }
 
     async def events(self) -> Response:
@@ -74,7 +74,7 @@ class Watching:
                 changed, now = self._changed, self.snapshot(sent)
                 yield f"data: {json.dumps(now)}\n\n"
                 sent = now["points"][-1]["query"] if now["points"] else sent
-                if self.service.stopping.is_set():
+                if self.service.session.stop.requested:
                     return
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), BEAT)

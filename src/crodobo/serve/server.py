@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.drain()
-        self._app.service.reporter.note("stopping when what was accepted is answered; Ctrl-C once more ends at once")
+        self._app.service.observer.note("stopping when what was accepted is answered; Ctrl-C once more ends at once")
         self.should_exit = True
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C once more ends the process as a kill does
 
@@ -110,7 +110,7 @@ def serve(service: Service, address: Address) -> None:
         raise BadSettings(f"the TLS files cannot be used ({error.strerror or error}); check them") from None
 
     address = dataclasses.replace(address, port=listener.getsockname()[1])
-    service.reporter.note(f"listening on {address.url}; ready when the model is loaded and the burn proof is made")
+    service.observer.note(f"listening on {address.url}; ready when the model is loaded and the burn proof is made")
 
     def end() -> None:
         server.should_exit = True

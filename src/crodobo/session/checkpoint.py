@@ -1,78 +1,92 @@
-"""Checkpoints: all that a run needs to go on, in one safetensors file, the newest only.
+"""Checkpoints: everything a session needs to go on, in one safetensors file.
 
-Weights, optimiser moments, generators, the position in the stream and the record of the predictions so far; never
-a target sample. Only the newest is kept, because the difference of two consecutive ones would reveal the gradient
-of the queries between them. For the same reason its owner alone can read it.
+Weights, optimiser moments, generators and progress; never a target sample. Only the newest is kept, because the
+difference between two consecutive checkpoints reveals the gradient of the queries between them. For the same reason
+only its owner can read it.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from crodobo.errors import BadCheckpoint
-from crodobo.storage.files import unfinished_name, write_atomically
+from crodobo.storage.files import unfinished_name
+from crodobo.storage.tensors import UnreadableTensors, load_tensors, save_tensors
 
-FORMAT = 4
+FORMAT = 5
 NAME = "checkpoint.safetensors"
+STAMP = "stamp"  # the key of the data's stamp in an identity
 
 
 def save_checkpoint(
-    folder: Path, tensors: dict[str, Tensor], settings: dict[str, Any], progress: dict[str, Any]
+    folder: Path, tensors: dict[str, Tensor], identity: dict[str, Any], progress: dict[str, Any]
 ) -> None:
     """Replace the folder's checkpoint."""
-    header = {"format": FORMAT, "settings": settings, "progress": progress}
-    content = save({name: value.contiguous() for name, value in tensors.items()}, {"crodobo": json.dumps(header)})
-    write_atomically(folder / NAME, content, private=True)
+    header = {"format": FORMAT, "identity": identity, "progress": progress}
+    save_tensors(folder / NAME, tensors, header, private=True)
 
 
-def load_checkpoint(folder: Path, settings: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Tensors and progress of the folder's checkpoint, or None where there is none.
+def load_checkpoint(
+    folder: Path, identity: dict[str, Any], settings: tuple[str, ...] = ("fresh",)
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors and progress of the folder's checkpoint, or None if there is none.
 
-    A checkpoint made with other settings is refused: going on from it would give a result that neither has.
+    A checkpoint of other settings is refused: going on from it would give a result that belongs to neither.
+    `settings` names the settings that the remedies are about.
     """
     path = folder / NAME
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["crodobo"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        tensors, header = load_tensors(path)
+    except UnreadableTensors as error:
         raise BadCheckpoint(
-            f"{path} is damaged and cannot be continued; delete it, or start over without --resume"
+            f"The checkpoint {path} is damaged.", "Delete it, or start over.", settings=settings
         ) from error
-    if header["format"] != FORMAT:
-        raise BadCheckpoint(f"{path} is of another version of crodobo; start over without --resume")
-    if different := differences(header["settings"], settings):
+    if header.get("format") != FORMAT:
+        raise other_version(folder, settings)
+    stored = header["identity"]
+    if stored.get(STAMP) != identity.get(STAMP):
         raise BadCheckpoint(
-            f"{path} belongs to a run with other settings ({different}); "
-            "give the same settings, another --out, or start over without --resume"
+            f"The images or their labels have changed since {path} was made.",
+            "Use another folder, or start over.",
+            settings=settings,
+        )
+    if different := differences(stored, identity):
+        raise BadCheckpoint(
+            f"The checkpoint {path} was made with other settings: {different}.",
+            "Use the same settings or another folder, or start over.",
+            settings=settings,
         )
     return tensors, header["progress"]
 
 
+def other_version(folder: Path, settings: tuple[str, ...]) -> BadCheckpoint:
+    """The error for a checkpoint whose content this version does not know."""
+    return BadCheckpoint(
+        f"The checkpoint in {folder} was made by another version of crodobo.", "Start over.", settings=settings
+    )
+
+
 def delete_checkpoint(folder: Path) -> bool:
-    """Remove the folder's checkpoint; whether there was one."""
+    """Delete the folder's checkpoint. Returns whether there was one."""
     path = folder / NAME
-    there = path.exists()
+    existed = path.exists()
     for each in (path, unfinished_name(path)):
         each.unlink(missing_ok=True)
-    return there
+    return existed
 
 
 def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
-    """The settings in which two runs differ, for people.
+    """The settings in which two sessions differ, for people.
 
     >>> differences({"seed": 0, "options": {"tau": 0.9}}, {"seed": 1, "options": {"tau": 0.9}})
-    'seed 0, not 1'
+    'seed is 0 there and 1 here'
     """
     flat_stored, flat_given = _flatten(stored), _flatten(given)
     return ", ".join(
-        f"{name} {flat_stored.get(name)}, not {flat_given.get(name)}"
+        f"{name} is {flat_stored.get(name)} there and {flat_given.get(name)} here"
         for name in sorted(flat_stored | flat_given)
         if flat_stored.get(name) != flat_given.get(name)
     )

@@ -1,4 +1,4 @@
-"""A log that cannot carry anything out: known events with known fields, which are numbers or words from a list."""
+"""The event log: known events with known fields, so that nothing of a sample can get into it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Event(BaseModel):
-    """All that may be said. A field that is not here is refused, and so is text that is not one of these words."""
+    """One line of the log. Unknown fields are refused, and so is any text that is not listed here."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -39,7 +39,7 @@ class Event(BaseModel):
 
 
 class Log:
-    """A file of events, a line of JSON each; without a path it does nothing.
+    """Appends events to a file, one JSON line each. Without a path it does nothing.
 
     Examples
     --------
@@ -49,18 +49,20 @@ class Log:
     ...     log.write("query", file="scan-of-a-patient.png")
     Traceback (most recent call last):
     ...
-    crodobo.errors.CrodoboError: a log has no field `file`: it could carry something of a query out
+    crodobo.errors.CrodoboError: The event log has no field `file`, because it could reveal something of a query.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._descriptor: int | None = None
-        self._lost = False  # whether the last event was
+        self._failing = False
         if path:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
             except OSError as error:
-                raise BadData(f"the log {path} cannot be written to ({error.strerror}); choose another --log") from None
+                raise BadData(
+                    f"The log {path} is not writable ({error.strerror}).", "Choose another file.", settings=("log",)
+                ) from None
 
     def __enter__(self) -> Self:
         return self
@@ -73,19 +75,19 @@ class Log:
             self._descriptor = None
 
     def write(self, event: str, **fields: Any) -> None:
-        """Add an event, with the time."""
+        """Append an event with the current time."""
         try:
             checked = Event(event=event, **fields)  # type: ignore[arg-type]
         except ValidationError as error:
             name = error.errors()[0]["loc"][0]
-            what = f"no field `{name}`" if name not in Event.model_fields else f"no such value for `{name}`"
-            raise CrodoboError(f"a log has {what}: it could carry something of a query out") from None
+            what = f"field `{name}`" if name not in Event.model_fields else f"such value for `{name}`"
+            raise CrodoboError(f"The event log has no {what}, because it could reveal something of a query.") from None
         if self._descriptor is not None:
             line = json.dumps({"time": now()} | checked.model_dump(exclude_none=True))
             try:
                 os.write(self._descriptor, line.encode() + b"\n")
-                self._lost = False
-            except OSError as error:  # what is logged has been done: it is not undone because nobody can read of it
-                if not self._lost:
-                    print(f"the log cannot be written to ({error.strerror}); events are lost", file=sys.stderr)
-                self._lost = True
+                self._failing = False
+            except OSError as error:  # the work is done; a full disk must not undo it
+                if not self._failing:
+                    print(f"The event log is not writable ({error.strerror}). Events are lost.", file=sys.stderr)
+                self._failing = True

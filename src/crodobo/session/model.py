@@ -1,12 +1,8 @@
-"""The model that a run leaves behind: all learners in one safetensors file that says what it is."""
+"""The model that a session leaves behind: all learners in one file that says what it is."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from crodobo.config import LearnerSettings
@@ -16,7 +12,7 @@ from crodobo.engine import make_engine
 from crodobo.errors import BadQuery, BadWeights
 from crodobo.methods.base import Method
 from crodobo.nn.learner import Learner, average
-from crodobo.storage.files import write_atomically
+from crodobo.storage.tensors import UnreadableTensors, load_tensors, save_tensors, with_prefix
 
 
 class Model:
@@ -27,9 +23,9 @@ class Model:
     learners
         Their average is the prediction.
     classes
-        The classes' names.
+        The class names.
     shape
-        Channels, height and width of the images that it takes.
+        Channels, height and width of the images.
     """
 
     def __init__(self, learners: list[Learner], classes: tuple[str, ...], shape: tuple[int, ...]) -> None:
@@ -42,7 +38,7 @@ class Model:
         """Predict images, N×C×H×W, uint8 in 0..255 or floats in 0..1."""
         batch = pixels.as_tensor(images)
         if wrong := pixels.misfit(batch, self.shape):
-            raise BadQuery(f"the batch {wrong}")
+            raise BadQuery(f"The batch {wrong}.")
         return average(self.learners, self._engine, pixels.to_unit(batch))
 
 
@@ -55,31 +51,26 @@ def save_model(path: Path, method: Method) -> None:
         "learners": len(method.learners),
     }
     tensors = {
-        f"learners.{number}.{name}": value.contiguous()
+        f"learners.{number}.{name}": value
         for number, learner in enumerate(method.learners)
         for name, value in learner.network.state_dict().items()
     }
-    write_atomically(path, save(tensors, {"crodobo": json.dumps(header)}))
+    save_tensors(path, tensors, header)
 
 
 def load_model(path: str | Path) -> Model:
-    """Read a model that a run has written."""
+    """Read a model that a session wrote."""
     if not Path(path).is_file():
-        raise BadWeights(f"there is no model {path}; check the path")
+        raise BadWeights(f"There is no model {path}.", "Check the path.")
     try:
-        with safe_open(path, framework="pt") as file:
-            header: dict[str, Any] = json.loads((file.metadata() or {})["crodobo"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise BadWeights(f"{path} is not a model of crodobo, or is damaged; give a run's model.safetensors") from error
-    settings = LearnerSettings.of(**header["settings"] | {"pretrained": False})
-    shape, classes = tuple(header["shape"]), tuple(header["classes"])
-    learners = []
-    for number in range(header["learners"]):
-        learner = Learner(shape, len(classes), 0, settings)
-        prefix = f"learners.{number}."
-        learner.network.load_state_dict(
-            {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        )
-        learners.append(learner)
+        tensors, header = load_tensors(Path(path))
+        settings = LearnerSettings.of(**header["settings"] | {"pretrained": False})
+        shape, classes, count = tuple(header["shape"]), tuple(header["classes"]), int(header["learners"])
+    except (UnreadableTensors, KeyError, TypeError) as error:
+        raise BadWeights(
+            f"{path} is damaged or not a model of crodobo.", "Use the model.safetensors of a run."
+        ) from error
+    learners = [Learner(shape, len(classes), 0, settings) for _ in range(count)]
+    for number, learner in enumerate(learners):
+        learner.network.load_state_dict(with_prefix(f"learners.{number}.", tensors))
     return Model(learners, classes, shape)

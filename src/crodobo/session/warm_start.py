@@ -1,93 +1,117 @@
-"""Warm starts: learners that have learned the source, stored once and shared by all methods of a comparison."""
+"""Warm starts: learners that have learned the source, stored once and used again.
 
-import json
+All methods of a comparison start from the same file, and a service that is reset goes back to its own.
+"""
+
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+from typing import Any, Protocol
 
 from crodobo.config import LearnerSettings, MethodSettings
-from crodobo.data import Benchmark
+from crodobo.core.observer import Observer
+from crodobo.core.source import Source
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint
+from crodobo.methods import Method
 from crodobo.nn.learner import Learner, make_learners, warm_up
 from crodobo.session.checkpoint import differences
-from crodobo.storage.files import write_atomically
+from crodobo.storage.tensors import UnreadableTensors, load_header, load_tensors, save_tensors, with_prefix
+from crodobo.views.augment import Augment
 
-WARMING = set(LearnerSettings.model_fields) - {"norm", "running_weight"} | {"seed"}
+DECISIVE = set(LearnerSettings.model_fields) - {"norm", "running_weight"} | {"seed"}
+
+
+class PublicData(Protocol):
+    """What a session learns from before the stream: a `Benchmark`, or a `Public`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> Source: ...
+    @property
+    def augment(self) -> Augment: ...
+    @property
+    def stamp(self) -> str: ...
 
 
 def warm_learners(
-    benchmark: Benchmark, settings: MethodSettings, after_step: Callable[[], None] = lambda: None
+    public: PublicData, settings: MethodSettings, observer: Observer | None = None, path: Path | None = None
 ) -> tuple[list[Learner], float]:
-    """A run's learners after their warm-up on the source, and the seconds that it took."""
-    learners = make_learners(benchmark.source, settings.learners, settings.seed, settings)
+    """Learners after their warm-up on the source, and how many seconds it took.
+
+    `path` is a warm start to use. If it does not exist, it is written after the warm-up.
+    """
+    if path and path.exists():
+        return load_warm_start(path, public, settings)
+    observer = observer or Observer()
+    learners = make_learners(public.source, settings.learners, settings.seed, settings)
     engine = make_engine(settings.learners, parallel=settings.parallel, threads=settings.threads)
+    observer.warming_up(settings.warmup * settings.learners)
     started = time.perf_counter()
-    warm_up(learners, engine, benchmark.source, benchmark.augment, after_step)
-    return learners, time.perf_counter() - started
+    warm_up(learners, engine, public.source, public.augment, observer.warmed_up_step)
+    seconds = time.perf_counter() - started
+    if path:
+        save_warm_start(path, public, learners, settings, seconds)
+    return learners, seconds
 
 
 def save_warm_start(
-    path: Path, benchmark: Benchmark, learners: list[Learner], settings: MethodSettings, seconds: float
+    path: Path, public: PublicData, learners: list[Learner], settings: MethodSettings, seconds: float
 ) -> None:
-    """Write warm learners to a file, with what they were made of."""
-    header = {"made_of": made_of(benchmark, settings), "learners": len(learners), "seconds": seconds}
+    """Write warm learners to a file, with everything that decided them."""
+    header = {"made_of": made_of(public, settings), "learners": len(learners), "seconds": seconds}
     tensors = {
-        f"learners.{number}.{name}": value.contiguous()
+        f"learners.{number}.{name}": value
         for number, learner in enumerate(learners)
         for name, value in learner.state().items()
     }
-    write_atomically(path, save(tensors, {"crodobo": json.dumps(header)}))
+    save_tensors(path, tensors, header)
 
 
-def load_warm_start(path: Path, benchmark: Benchmark, settings: MethodSettings) -> tuple[list[Learner], float]:
-    """The first learners of a stored warm start, and the seconds that the warm-up took.
+def load_warm_start(path: Path, public: PublicData, settings: MethodSettings) -> tuple[list[Learner], float]:
+    """The first learners of a warm start, and how many seconds the warm-up took.
 
-    A warm start made of something else, or of fewer learners, is refused.
+    A warm start made from anything else, or with too few learners, is refused.
     """
+    remedy = "Delete it; it is made again."
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["crodobo"])
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise BadCheckpoint(f"{path} is not a warm start, or is damaged; delete it, and it is made again") from error
-    if header.get("made_of") is None:
-        raise BadCheckpoint(f"{path} is not a warm start, or is damaged; delete it, and it is made again")
-    if header["made_of"] != made_of(benchmark, settings) or header["learners"] < settings.learners:
-        raise BadCheckpoint(f"{path} is the warm start of other settings; delete it, and it is made again")
-    learners = make_learners(benchmark.source, settings.learners, settings.seed, settings)
+        tensors, header = load_tensors(path)
+        stored, count, seconds = header["made_of"], int(header["learners"]), float(header["seconds"])
+    except (UnreadableTensors, KeyError, TypeError, ValueError) as error:
+        raise BadCheckpoint(f"{path} is damaged or not a warm start.", remedy) from error
+    if stored != made_of(public, settings) or count < settings.learners:
+        raise BadCheckpoint(f"{path} is the warm start of other settings.", remedy)
+    learners = make_learners(public.source, settings.learners, settings.seed, settings)
     for number, learner in enumerate(learners):
-        prefix = f"learners.{number}."
-        learner.load_state(
-            {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        )
-    return learners, header["seconds"]
+        learner.load_state(with_prefix(f"learners.{number}.", tensors))
+    return learners, seconds
 
 
 def stored_learners(path: Path, settings: MethodSettings) -> int:
-    """How many learners a file holds; none where there is no file, or one that cannot be read and is made again."""
+    """How many learners a warm start holds; 0 if there is no file, or one that is unreadable and made again."""
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["crodobo"])
-            learners, stored = int(header["learners"]), dict(header["made_of"])
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError):
+        header = load_header(path)
+        count, stored = int(header["learners"]), dict(header["made_of"])
+    except (UnreadableTensors, KeyError, ValueError, TypeError):
         return 0
-    wanted = settings.model_dump(mode="json", include=WARMING)
+    wanted = settings.model_dump(mode="json", include=DECISIVE)
     if different := differences({name: stored.get(name) for name in wanted}, wanted):
         raise BadCheckpoint(
-            f"{path} is the warm start of other settings ({different}); choose another --out, or --fresh"
+            f"{path} is the warm start of other settings: {different}.",
+            "Choose another folder, or start over.",
+            settings=("out", "fresh"),
         )
-    return learners
+    return count
 
 
-def made_of(benchmark: Benchmark, settings: MethodSettings) -> dict[str, Any]:
+def make_method(kind: type[Method], public: PublicData, learners: list[Learner], settings: MethodSettings) -> Method:
+    """A method with these learners on this source."""
+    return kind(public.source, augment=public.augment, **dict(settings) | {"learners": learners})
+
+
+def made_of(public: PublicData, settings: MethodSettings) -> dict[str, Any]:
     """Everything that decides a warm start."""
-    shape = "×".join(map(str, benchmark.source.shape))
-    return {"benchmark": benchmark.name, "shape": shape, "data": benchmark.stamp} | settings.model_dump(
-        mode="json", include=WARMING
+    shape = "×".join(map(str, public.source.shape))
+    return {"benchmark": public.name, "shape": shape, "data": public.stamp} | settings.model_dump(
+        mode="json", include=DECISIVE
     )

@@ -16,12 +16,12 @@ from crodobo.core.metrics import StreamRecord
 from crodobo.errors import BadCheckpoint, Interrupted
 from crodobo.evaluate.comparison import Task
 from crodobo.evaluate.comparison.work import LineReporter, Trade, finished_result, warm_up
-from crodobo.evaluate.run import identity_of, load_data, make_method
+from crodobo.evaluate.run import load_data
 from crodobo.evaluate.settings import RunSettings
 from crodobo.methods import get_method
 from crodobo.session.checkpoint import differences
 from crodobo.session.stop import StopSignal
-from crodobo.session.warm_start import load_warm_start
+from crodobo.session.warm_start import load_warm_start, make_method
 from crodobo.storage.files import write_atomically
 from crodobo.storage.lock import locked_folder
 
@@ -68,7 +68,7 @@ def pool_of(settings: RunSettings, samples: int) -> np.ndarray:
 
 def made_of(task: ShadowTask) -> dict[str, Any]:
     """Everything that decides a shadow run's scores, the data apart."""
-    return identity_of(task.settings.model_dump(mode="json")) | {"run": task.number, "passes": task.passes}
+    return task.settings.identity | {"run": task.number, "passes": task.passes}
 
 
 def load_scores(task: ShadowTask) -> tuple[Tensor, str] | None:

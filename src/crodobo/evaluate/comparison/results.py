@@ -9,7 +9,7 @@ from typing import Any
 
 from crodobo.errors import CrodoboError
 from crodobo.evaluate.comparison.plan import Entry, Plan
-from crodobo.evaluate.run import identity_of
+from crodobo.evaluate.settings import RunSettings
 from crodobo.methods import REGISTRY, get_method
 
 
@@ -89,7 +89,7 @@ def widen(plan: Plan) -> Plan:
             result = json.loads(path.read_text())
             name, seed = result["method"], int(result["seed"])
             entry = entries.get(name) or Entry(name, name, name)
-            same = identity_of(result["settings"]) == identity_of(plan.settings(entry, seed).model_dump(mode="json"))
+            same = RunSettings.identity_of(result["settings"]) == plan.settings(entry, seed).identity
         except (OSError, ValueError, KeyError, TypeError, CrodoboError):
             continue
         if same and path.parent.name == f"{name}-seed{seed}":

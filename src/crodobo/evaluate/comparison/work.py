@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from crodobo.core.metrics import StreamRecord
+from crodobo.core.counts import Counts
 from crodobo.core.observer import Observer
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
 from crodobo.evaluate.comparison.plan import Task
 from crodobo.evaluate.outcome import peak_memory
 from crodobo.evaluate.protocols import offline, steps_of_epoch
-from crodobo.evaluate.run import finished, identity_of, load_data, make_method, run, warm
+from crodobo.evaluate.run import finished, load_data, run
 from crodobo.methods import get_method
-from crodobo.session.stop import StopSignal
-from crodobo.session.warm_start import load_warm_start, save_warm_start, stored_learners
+from crodobo.session.stop import StoppableObserver, StopSignal
+from crodobo.session.warm_start import load_warm_start, make_method, stored_learners, warm_learners
 from crodobo.storage.files import write_atomically
 from crodobo.storage.lock import locked_folder
 
@@ -85,8 +85,8 @@ class LineReporter(Observer):
     def streaming(self, queries: int) -> None:
         self._begin(queries, "")
 
-    def query(self, record: StreamRecord) -> None:
-        self._done, self._text = record.queries, f"online {100 * record.online_accuracy:.1f} %"
+    def query(self, counts: Counts) -> None:
+        self._done, self._text = counts.queries, f"online {100 * (counts.accuracy or 0):.1f} %"
         self._send()
 
     def epochs(self, steps: int) -> None:
@@ -108,12 +108,12 @@ def warm_up(task: Task, reporter: LineReporter) -> None:
     options = task.settings.options
     benchmark = load_data(task.settings, reporter)
     with locked_folder(task.folder / f".{task.warm_start.stem}"), StopSignal() as stop:
-        learners, seconds = warm(benchmark, options, reporter, stop)
-        save_warm_start(task.warm_start, benchmark, learners, options, seconds)
+        task.warm_start.unlink(missing_ok=True)
+        warm_learners(benchmark, options, StoppableObserver(reporter, stop), task.warm_start)
 
 
 def _online(task: Task, reporter: LineReporter) -> None:
-    run(task.settings, task.folder, resume=True, warm_start=task.warm_start, reporter=reporter)
+    run(task.settings, task.folder, warm_start=task.warm_start, observer=reporter)
 
 
 def _offline(task: Task, reporter: LineReporter) -> None:
@@ -159,12 +159,12 @@ def finished_result(task: Task) -> dict[str, Any] | None:
     if task.kind == "warm-up":
         return {} if stored_learners(task.warm_start, task.settings.options) >= task.settings.options.learners else None
     if task.kind == "online":
-        return finished(task.folder, identity_of(task.settings.model_dump(mode="json")), replace="--fresh")
+        return finished(task.folder, task.settings)
     try:
         result: dict[str, Any] = json.loads((task.folder / "offline.json").read_text())
     except (OSError, ValueError):
         return None
-    same = identity_of(result["settings"]) == identity_of(task.settings.model_dump(mode="json"))
+    same = task.settings.identity_of(result["settings"]) == task.settings.identity
     if not same or result["epochs"] != task.epochs:
         raise BadCheckpoint(f"{task.folder} holds a finished run with other settings; choose another --out, or --fresh")
     return result

@@ -1,4 +1,4 @@
-"""What is kept of queries for whoever watches: numbers, nothing of any sample."""
+"""What the page shows of the last queries: numbers, nothing of any sample."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 from crodobo.core.prediction import Prediction
 from crodobo.ledger.entry import now
 
-KEPT = 240  # queries that the page shows
+KEPT = 240  # queries on the page
 RECEIPTS = 20
 
 
@@ -34,7 +34,7 @@ class Point:
 
     @classmethod
     def of(cls, prediction: Prediction, *, query: int, seconds: float, drift: float, adapted: bool) -> "Point":
-        """What a prediction comes to."""
+        """The numbers of one prediction."""
         probabilities, adaptation = prediction.probabilities, prediction.adaptation
         samples = len(probabilities)
         entropy = -(probabilities * probabilities.clamp_min(1e-12).log()).sum(dim=1).mean()
@@ -57,34 +57,14 @@ class Point:
         )
 
 
-@dataclass
-class Totals:
-    """What has been done since the start."""
-
-    queries: int = 0
-    samples: int = 0
-    burned_bytes: int = 0
-    restores: int = 0
-    skipped: int = 0
-    held: int = 0
-
-
-class Numbers:
-    """The last queries, the last receipts, and all queries added up."""
+class History:
+    """The last queries and the last receipts."""
 
     def __init__(self) -> None:
         self.points: deque[Point] = deque(maxlen=KEPT)
         self.receipts: deque[dict[str, Any]] = deque(maxlen=RECEIPTS)
-        self.totals = Totals()
 
-    def add(self, point: Point, receipt: str, wiped: int) -> None:
-        """Take a query in."""
+    def add(self, point: Point, receipt: str) -> None:
+        """Add a query."""
         self.points.append(point)
         self.receipts.append({"id": receipt, "query": point.query, "time": point.time, "samples": point.samples})
-        totals = self.totals
-        totals.queries += 1
-        totals.samples += point.samples
-        totals.burned_bytes += wiped
-        totals.restores += point.restored
-        totals.held += point.held
-        totals.skipped += point.skipped

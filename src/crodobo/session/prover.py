@@ -1,0 +1,44 @@
+"""Proving that burning works: before the first query, and again every so many queries."""
+
+from crodobo.burn.proof import check_proving, prove_at_start, try_out
+from crodobo.burn.scan import Scan
+from crodobo.config import SessionSettings
+from crodobo.core.memory import Memory
+from crodobo.core.observer import Observer
+from crodobo.ledger.entry import now
+from crodobo.methods import Method
+
+
+class Prover:
+    """Searches this process's memory for what a test query left behind, as often as the settings say.
+
+    `scan` is the last result and `time` when it was made; both are None before the first, and without strict burning.
+    """
+
+    def __init__(self, settings: SessionSettings, memory: Memory) -> None:
+        check_proving(settings.prove_every, settings.options.burn)
+        self._settings, self._memory = settings, memory
+        self.scan: Scan | None = None
+        self.time: str | None = None
+
+    def prove_at_start(self, method: Method, observer: Observer) -> Scan | None:
+        """Under strict burning, refuse to start if anything is left of a test query."""
+        self.scan = prove_at_start(method, self._memory, self._settings.query_size, observer.note)
+        self.time = now() if self.scan else None
+        return self.scan
+
+    def prove_after(self, query: int, method: Method) -> Scan | None:
+        """Search again if it is due after the query of this number."""
+        if not is_due(self._settings.prove_every, query):
+            return None
+        self.scan, self.time = try_out(method, self._memory, self._settings.query_size), now()
+        return self.scan
+
+
+def is_due(every: int | None, number: int) -> bool:
+    """Whether something that is done every so many queries is due after this one.
+
+    >>> is_due(10, 20), is_due(10, 21), is_due(None, 20)
+    (True, False, False)
+    """
+    return every is not None and number % every == 0

@@ -1,0 +1,300 @@
+"""The session: the one loop that every stream goes through.
+
+    step ─► burn ─► commit ─► proof? ─► receipt ─► count ─► log ─► checkpoint?
+
+`crodobo run`, `adapt` and `serve` differ in where their queries come from and in what they commit.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from crodobo.burn.levels import memory_for
+from crodobo.burn.proof import places
+from crodobo.burn.scan import Scan
+from crodobo.config import Order, SessionSettings
+from crodobo.core.counts import Counts
+from crodobo.core.observer import Observer
+from crodobo.core.query import Query
+from crodobo.errors import BadQuery, CrodoboError, Interrupted, Residue
+from crodobo.ledger.ledger import NAME as LEDGER
+from crodobo.ledger.ledger import End, Ledger
+from crodobo.ledger.signing import load_signing_key
+from crodobo.methods import Method, get_method
+from crodobo.methods.base import check_runs_online
+from crodobo.nn.learner import make_learners
+from crodobo.session.checkpoint import STAMP, delete_checkpoint, load_checkpoint, other_version
+from crodobo.session.checkpoint_writer import CheckpointWriter, Snapshot
+from crodobo.session.events import Log
+from crodobo.session.processed import Commit, Processed
+from crodobo.session.prover import Prover, is_due
+from crodobo.session.stop import Stop, StoppableObserver, StopSignal
+from crodobo.session.warm_start import PublicData, make_method, warm_learners
+from crodobo.storage.lock import locked_folder
+
+Phase = Literal["loading", "proving", "ready", "closed"]
+
+
+class Session:
+    """One method working through one stream, in one folder.
+
+    Entering it locks the folder and opens the ledger and the event log. `load` makes the learners ready, `start` proves
+    that burning works, and `take` processes a query. Leaving it writes the ledger's closing entry.
+
+    Parameters
+    ----------
+    settings
+        What the session is made of. They are checked here, before anything is loaded.
+    folder
+        Where checkpoint and ledger are. One session at a time may use it.
+    observer
+        Receives progress.
+    stop
+        Says when to stop. By default Ctrl-C and SIGTERM do.
+    counts
+        Counts queries. A stream with more to count brings its own.
+    progress
+        Called for each checkpoint; what it returns is stored, and given back as `restored` when a session goes on.
+    durable
+        Write checkpoints in the background, and end the session when one cannot be written. Otherwise a checkpoint is
+        written before `take` returns, and a failure is reported while the stream goes on.
+    """
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        folder: Path,
+        *,
+        observer: Observer | None = None,
+        stop: Stop | None = None,
+        counts: Counts | None = None,
+        progress: Callable[[], dict[str, Any]] = dict,
+        durable: bool = False,
+    ) -> None:
+        self._kind = get_method(settings.method)
+        check_runs_online(self._kind, settings.options)
+        self._key = load_signing_key(settings.sign_key) if settings.sign_key else None
+        self.settings, self.folder = settings, folder
+        self.observer, self.stop = observer or Observer(), stop or StopSignal()
+        self.loading = StoppableObserver(self.observer, self.stop)
+        self.memory = memory_for(settings.options.burn)
+        self.counts = counts or Counts()
+        self.learned = 0  # queries that the learners have learned from, in earlier processes too
+        self.adapting = True
+        self.restored: dict[str, Any] | None = None  # the progress that the checkpoint had
+        self.warmup_seconds = 0.0
+        self.prover = Prover(settings, self.memory)
+        self.failure: CrodoboError | None = None
+        self._progress, self._durable = progress, durable
+        self._resources = ExitStack()
+        self.phase: Phase = "loading"
+
+    @classmethod
+    @contextmanager
+    def open(cls, settings: SessionSettings, public: PublicData, folder: Path, **options: Any) -> Iterator[Self]:
+        """A session that is ready for its first query.
+
+        Examples
+        --------
+        >>> import tempfile, torch, crodobo
+        >>> from crodobo.data import Public
+        >>> source = crodobo.Source(torch.rand(8, 1, 32, 32), [0, 1] * 4)
+        >>> settings = crodobo.SessionSettings(method="source-only", options=crodobo.SourceOnly.Settings(warmup=0))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Session.open(settings, Public(source, crodobo.Augment(), "", "mine"), Path(folder)) as session:
+        ...         processed = session.take(crodobo.Query(torch.rand(3, 1, 32, 32)))
+        >>> processed.query, len(processed.prediction.labels)
+        (1, 3)
+        """
+        with cls(settings, folder, **options) as session:
+            session.load(public)
+            session.start()
+            yield session
+
+    # Opening
+
+    def __enter__(self) -> Self:
+        with ExitStack() as resources:
+            settings = self.settings
+            resources.enter_context(locked_folder(self.folder, private=settings.PRIVATE, settings=settings.FOLDER))
+            self.ledger = resources.enter_context(Ledger(self.folder / LEDGER, self._key))
+            self.log = resources.enter_context(Log(settings.log))
+            self._checkpoints = CheckpointWriter(self.folder, self.log, self.fail if self._durable else None)
+            resources.enter_context(self.stop)
+            self._resources = resources.pop_all()
+        return self
+
+    def load(self, public: PublicData, *, fresh: bool = False, warm_start: Path | None = None) -> None:
+        """Restore the learners from the checkpoint, or make new ones that learn the source.
+
+        Parameters
+        ----------
+        public
+            The labelled source and how its images are augmented.
+        fresh
+            Ignore the checkpoint and start over.
+        warm_start
+            A file of learners that have learned the source. If it does not exist it is written after the warm-up.
+        """
+        self._public, self._warm_start = public, warm_start
+        identity = self._checkpoints.identity = self.settings.identity | {STAMP: public.stamp}
+        if fresh and delete_checkpoint(self.folder):
+            self.observer.note("Starting over with new learners.")
+        remedies = (*self.settings.FOLDER, "fresh")
+        stored = load_checkpoint(self.folder, identity, remedies)
+        if not stored:
+            self.method, self.phase = self._warm_method(), "proving"
+            return
+        options = self.settings.options
+        learners = make_learners(public.source, options.learners, options.seed, options)
+        self.method = make_method(self._kind, public, learners, options)
+        tensors, progress = stored
+        try:
+            self.method.load_state(tensors)
+        except (KeyError, RuntimeError) as error:
+            raise other_version(self.folder, remedies) from error
+        self.restored = progress
+        self.learned, self.warmup_seconds = int(progress["queries"]), float(progress["warmup_seconds"])
+        self.phase = "proving"
+
+    def start(self, after: int | None = None) -> None:
+        """Prove that burning works, and begin the ledger.
+
+        `after` is the number of the query before the next one. By default numbers go on where the receipts end, so
+        that no two queries have the same number after a crash.
+        """
+        number = max(self.ledger.last_query, self.learned) if after is None else after
+        self.log.write("started", burn=self.settings.options.burn, query=number)
+        scan = self.prover.prove_at_start(self.method, self.observer)
+        if scan:
+            self.log.write("proved", found=scan.found, scanned=scan.scanned, seconds=scan.seconds)
+        proved = scan.as_numbers() if scan else None
+        self.ledger.begin(self.settings.model_dump(mode="json"), after=number, scan=proved)
+        self.phase = "ready"
+        if self.restored is None:
+            self._checkpoints.write(self._snapshot())  # a folder that takes no checkpoint is an error now, not later
+        else:
+            self.observer.note(f"Going on with learners that have learned from {self.learned} queries.")
+
+    # The loop
+
+    def take(
+        self, query: Query, *, commit: Commit | None = None, adapt: bool = True, order: Order | None = None
+    ) -> Processed:
+        """Adapt to a query, predict it and burn it.
+
+        Parameters
+        ----------
+        query
+            The query. It is erased whatever happens.
+        commit
+            Called with the prediction, the query's number and the seconds it took. When it returns, everything that
+            must survive a crash is on disk; only then is the receipt written.
+        adapt
+            False predicts without learning.
+        order
+            Whether to adapt or to predict first, instead of what the settings say.
+        """
+        started, number = time.perf_counter(), self.ledger.last_query + 1
+        adapt = adapt and self.adapting
+        samples = 0
+        try:
+            with query:
+                samples = len(query)
+                prediction = self.method.step(query, order) if adapt else self.method.predict(query)
+        except BadQuery:
+            self.counts.refused += 1
+            self._write_receipt(samples, query.wiped, None)
+            raise
+        self.learned += adapt
+        seconds = time.perf_counter() - started
+        if commit:
+            commit(prediction, number, seconds)
+        scan = self.prover.prove_after(number, self.method)
+        receipt = self._write_receipt(samples, query.wiped, scan)
+        names = [self.method.source.classes[label] for label in prediction.labels.tolist()]
+        self.counts.add(prediction, names, query=number, seconds=seconds, wiped=query.wiped)
+        self.log.write("query", query=number, seconds=round(seconds, 4), wiped=query.wiped, **prediction.numbers)
+        if prediction.adaptation.restored:
+            self.observer.note(self.counts.restored[-1])
+            self.log.write("restored", query=number)
+        if scan and scan.finds:
+            residue = Residue(f"A test query left something in memory after it was burned: {places(scan)}.")
+            self.fail(residue)
+            raise residue
+        due = adapt and is_due(self.settings.checkpoint_every, self.learned)
+        saved = self._checkpoint_after_query() if due else None
+        self.observer.query(self.counts)
+        return Processed(prediction, receipt, number, seconds, saved)
+
+    def checkpoint(self) -> bool:
+        """Write a checkpoint now. Returns whether it was written; a durable session fails if it was not."""
+        try:
+            self._checkpoints.write(self._snapshot())
+        except CrodoboError as error:
+            if self._durable:
+                raise
+            self.observer.note(f"{error.problem} The stream goes on without it.")
+            return False
+        return True
+
+    def reset(self) -> None:
+        """Go back to learners that have learned the source and nothing else."""
+        self.method = self._warm_method()
+        self.learned = 0
+        self.checkpoint()
+        self.log.write("reset", query=self.ledger.last_query)
+
+    def fail(self, error: CrodoboError) -> None:
+        """Note the first error that ends the session."""
+        self.failure = self.failure or error
+
+    # Closing
+
+    def close(self, end: End = "finished") -> None:
+        """Write the closing entry of the ledger and release everything. Calling it again does nothing."""
+        try:
+            self._checkpoints.close()
+            self.ledger.close(end)
+            if self.phase == "ready":
+                self.log.write("ended", end=end, query=self.ledger.last_query, **self.counts.totals())
+        finally:
+            self.phase = "closed"
+            self._resources.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close("failed" if self.failure else "finished")
+            return
+        with suppress(CrodoboError):  # the first error is the one to report
+            self.close("stopped" if issubclass(kind, Interrupted) else "failed")
+
+    # Details
+
+    def _warm_method(self) -> Method:
+        options, path = self.settings.options, self._warm_start
+        learners, self.warmup_seconds = warm_learners(self._public, options, self.loading, path)
+        return make_method(self._kind, self._public, learners, options)
+
+    def _write_receipt(self, samples: int, wiped: int, scan: Scan | None) -> str:
+        try:
+            return self.ledger.burned(samples=samples, wiped=wiped, scan=scan.as_numbers() if scan else None)
+        except CrodoboError as error:
+            self.fail(error)
+            raise
+
+    def _checkpoint_after_query(self) -> "Future[None] | None":
+        if self._durable:
+            return self._checkpoints.write_later(self._snapshot())
+        self.checkpoint()
+        return None
+
+    def _snapshot(self) -> Snapshot:
+        progress = {"queries": self.learned, "warmup_seconds": self.warmup_seconds} | self._progress()
+        return Snapshot(self.method.state(), progress, self.ledger.last_query)

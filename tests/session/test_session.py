@@ -1,0 +1,207 @@
+"""The session: what is durable when, what a failure leaves behind, and what the proof may not change."""
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from crodobo import CroDoBo, CrodoboError, Query, SessionSettings, Source
+from crodobo.core.observer import Observer
+from crodobo.core.prediction import Prediction
+from crodobo.data import Public
+from crodobo.errors import BadCheckpoint, BadQuery, BadSettings, Interrupted, Residue
+from crodobo.ledger.ledger import NAME as LEDGER
+from crodobo.session.checkpoint import NAME as CHECKPOINT
+from crodobo.session.session import Session
+from crodobo.session.stop import Stop, StoppableObserver
+from crodobo.views.augment import Augment
+
+
+@pytest.fixture
+def public(source: Source) -> Public:
+    return Public(source, Augment(), "40 images", "quarters")
+
+
+def settings(**others: Any) -> SessionSettings:
+    options = CroDoBo.Settings(warmup=1, warmup_batch=8, parallel=False, threads=1, **others.pop("options", {}))
+    return SessionSettings(options=options, query_size=8, **others)
+
+
+def images(seed: int = 0) -> torch.Tensor:
+    return torch.rand(8, 1, 16, 16, generator=torch.Generator().manual_seed(seed))
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / LEDGER).read_text(encoding="utf-8").splitlines()]
+
+
+def test_commit_comes_after_burning_and_before_the_receipt(public: Public, tmp_path: Path) -> None:
+    seen: list[str] = []
+    given = images()
+
+    def commit(prediction: Prediction, number: int, seconds: float) -> None:
+        assert not given.any(), "the query is burned before anything is committed"
+        assert [entry["kind"] for entry in entries(tmp_path)] == ["header"], "no receipt yet"
+        seen.append(f"query {number} of {len(prediction.labels)}")
+
+    with Session.open(settings(), public, tmp_path) as session:
+        processed = session.take(Query(given), commit=commit)
+        assert entries(tmp_path)[-1]["id"] == processed.receipt
+    assert seen == ["query 1 of 8"]
+    assert [entry["kind"] for entry in entries(tmp_path)] == ["header", "query", "closed"]
+
+
+def test_without_a_commit_there_is_no_receipt(public: Public, tmp_path: Path) -> None:
+    def commit(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"), Session.open(settings(), public, tmp_path) as session:
+        session.take(Query(images()), commit=commit)
+    assert [entry["kind"] for entry in entries(tmp_path)] == ["header", "closed"]
+    assert entries(tmp_path)[-1]["end"] == "failed"
+
+
+def test_a_refused_query_is_burned_receipted_and_counted_and_the_session_goes_on(
+    public: Public, tmp_path: Path
+) -> None:
+    wrong = torch.rand(2, 3, 16, 16)
+    with Session.open(settings(), public, tmp_path) as session:
+        with pytest.raises(BadQuery):
+            session.take(Query(wrong))
+        assert not wrong.any()
+        assert session.take(Query(images())).query == 2
+        assert (session.counts.refused, session.counts.queries, session.learned) == (1, 1, 1)
+    assert [entry["samples"] for entry in entries(tmp_path) if entry["kind"] == "query"] == [2, 8]
+
+
+def test_the_next_session_goes_on_to_the_bit(public: Public, tmp_path: Path) -> None:
+    def predict(folder: Path, numbers: list[int]) -> list[torch.Tensor]:
+        with Session.open(settings(), public, folder) as session:
+            answers = [session.take(Query(images(number))).prediction.probabilities for number in numbers]
+            session.checkpoint()
+        return answers
+
+    whole = predict(tmp_path / "whole", [1, 2, 3])
+    parts = predict(tmp_path / "parts", [1, 2]) + predict(tmp_path / "parts", [3])
+    assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"options": {"seed": 1}}, "seed is 0 there and 1 here"),
+        ({"options": {"learners": 1}}, "learners is 2 there and 1 here"),
+    ],
+)
+def test_a_checkpoint_of_other_settings_is_refused_with_a_remedy(
+    changes: dict[str, Any], problem: str, public: Public, tmp_path: Path
+) -> None:
+    with Session.open(settings(), public, tmp_path):
+        pass
+    with pytest.raises(BadCheckpoint, match=problem) as refused, Session.open(settings(**changes), public, tmp_path):
+        pass
+    assert refused.value.settings == ("state", "fresh")
+    with Session(settings(**changes), tmp_path) as session:
+        session.load(public, fresh=True)
+        session.start()
+
+
+@pytest.mark.parametrize("free", [{"threads": 2}, {"order": "predict-then-adapt"}, {"burn": "off"}])
+def test_settings_that_do_not_decide_the_learners_may_change(
+    free: dict[str, Any], public: Public, tmp_path: Path
+) -> None:
+    with Session.open(settings(), public, tmp_path) as session:
+        session.take(Query(images()))
+        session.checkpoint()
+    changed = settings().model_copy(update={"options": settings().options.model_copy(update=free)})
+    with Session.open(changed, public, tmp_path) as session:
+        assert session.learned == 1
+
+
+def test_changed_data_is_refused(public: Public, tmp_path: Path) -> None:
+    with Session.open(settings(), public, tmp_path):
+        pass
+    with (
+        pytest.raises(BadCheckpoint, match="have changed"),
+        Session.open(settings(), public._replace(stamp="41 images"), tmp_path),
+    ):
+        pass
+
+
+def test_a_checkpoint_that_fails_is_reported_and_the_stream_goes_on(
+    public: Public, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Notes(Observer):
+        texts: list[str] = []  # noqa: RUF012
+
+        def note(self, text: str) -> None:
+            self.texts.append(text)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with Session.open(settings(checkpoint_every=1), public, tmp_path, observer=Notes()) as session:
+        monkeypatch.setattr("crodobo.session.checkpoint_writer.save_checkpoint", full)
+        session.take(Query(images()))
+        assert "No space left on device" in Notes.texts[-1]
+        assert not session.checkpoint()
+        session.take(Query(images(1)))
+        assert session.failure is None
+    with Session.open(settings(), public, tmp_path) as session:
+        assert session.learned == 0, "the checkpoint is the one from the start"
+
+
+def test_residue_is_written_to_the_receipt_and_ends_the_session(
+    public: Public, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Session.open(settings(), public, tmp_path) as session:
+        scan = type(
+            "Scan", (), {"finds": ["3 bytes"], "as_numbers": lambda _: {"found": 1, "scanned": 1, "seconds": 0.1}}
+        )
+        monkeypatch.setattr(session.prover, "prove_after", lambda *_: scan())
+        with pytest.raises(Residue, match="3 bytes"):
+            session.take(Query(images()))
+        assert isinstance(session.failure, Residue)
+    assert entries(tmp_path)[1]["scan"]["found"] == 1
+    assert entries(tmp_path)[-1]["end"] == "failed"
+
+
+def test_proving_again_needs_strict_burning(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings) as refused:
+        Session(settings(prove_every=5), tmp_path)
+    assert "prove_every" in refused.value.settings
+
+
+def test_a_stop_during_the_warm_up_is_an_interruption(public: Public, tmp_path: Path) -> None:
+    stop = Stop()
+    stop.request()
+    with pytest.raises(Interrupted, match="warm-up"), Session(settings(), tmp_path, stop=stop) as session:
+        session.load(public)
+    assert not (tmp_path / CHECKPOINT).exists()
+    with pytest.raises(Interrupted, match="decoded"):
+        StoppableObserver(Observer(), stop).reading(1, 2)
+
+
+def _open(folder: Path, line: Any) -> None:
+    try:
+        with Session(settings(), folder):
+            line.send("open")
+    except CrodoboError as error:
+        line.send(str(error))
+
+
+def test_a_folder_has_one_session_at_a_time(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    answers = []
+    for _ in range(2):
+        with Session(settings(), tmp_path) if not answers else Session(settings(), tmp_path / "other"):
+            process = context.Process(target=_open, args=(tmp_path, there))
+            process.start()
+            answers.append(here.recv())
+            process.join()
+    assert answers[0].startswith("Another process is writing")
+    assert answers[1] == "open"

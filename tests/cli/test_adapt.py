@@ -276,7 +276,7 @@ def test_a_second_process_on_the_inbox_is_refused(
 ) -> None:
     from crodobo.inbox.arrivals import Inbox
 
-    with Inbox(inbox, inbox / "quarantine").to_oneself():
+    with Inbox(inbox, inbox / "quarantine").locked():
         status, _, errors = crodobo(*usual, "--predictions", tmp_path / "other.csv")
     assert (status, errors) == (2, f"error: another process is taking files from {inbox}; one at a time\n")
     assert len(list(inbox.glob("*.png"))) == 11

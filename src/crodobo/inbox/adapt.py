@@ -73,7 +73,7 @@ def adapt(
     inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
     with (
         locked_folder(settings.state, private=True, settings=("predictions",)),
-        inbox.to_oneself(),
+        inbox.locked(),
         Ledger(settings.state / LEDGER, key) as ledger,
         Log(log_file) as log,
         StopSignal() as stop,
@@ -134,11 +134,11 @@ def writing_to(folder: Path) -> Iterator[None]:
 def finish_deleting(inbox: Inbox, predictions: PredictionFile, tally: Tally) -> set[Arrival]:
     """Delete files that have their prediction already; those that are to be kept are returned."""
     half = inbox.half_deleted()
-    predicted = predictions.already_there(half)
+    predicted = predictions.already_predicted(half)
     for arrival in half:
-        inbox.settle(arrival, predicted=arrival in predicted)
+        inbox.finish_deletion(arrival, predicted=arrival in predicted)
         tally.deleted_late += arrival in predicted
-    done = predictions.already_there(inbox.scan())
+    done = predictions.already_predicted(inbox.scan())
     if inbox.keep_files:
         return done
     for arrival in done:

@@ -22,10 +22,8 @@ from crodobo.burn.proof import check_proving, places, prove_at_start, try_out
 from crodobo.core.memory import Memory
 from crodobo.core.observer import Observer
 from crodobo.core.source import Source
-from crodobo.data.assemble import augment_of, classes_of, make_source, read_source, size_of, stamp_of
-from crodobo.data.classes import common_names
-from crodobo.data.prefetch import ahead
-from crodobo.data.presets import get_preset, is_preset
+from crodobo.data import list_public
+from crodobo.data.prefetch import prefetch
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted, Residue
 from crodobo.evaluate.outcome import BURNED, peak_memory
@@ -78,21 +76,17 @@ def adapt(
         Log(log_file) as log,
         StopSignal() as stop,
     ):
-        preset = get_preset(settings.benchmark) if is_preset(settings.benchmark) else None
-        size = size_of(settings.image_size, preset)
-        listing = read_source(settings.data, preset)
-        check_source(settings, listing)
-        names = common_names(listing.counts, {}, classes_of(settings.data, preset).names)
-        columns = tuple(f"p({name})" for name in names) if settings.probabilities else ()
+        public = list_public(settings.benchmark, settings.image_size, settings.data)
+        check_source(settings, public.listing)
+        columns = tuple(f"p({name})" for name in public.classes) if settings.probabilities else ()
         predictions = PredictionFile(settings.predictions, columns)
         try:
             tally = Tally()
             done = finish_deleting(inbox, predictions, tally)
             if tally.deleted_late:
                 reporter.note(f"deleted {tally.deleted_late} files that had their predictions before the last stop")
-            source = make_source(listing, names, settings.data, size, settings.cache_size, reporter)
-            augment = augment_of(settings.data, preset, size)
-            identity = settings.identity | {"stamp": stamp_of(listing, names)}
+            source, augment, stamp = public.load(settings.cache_size, reporter)
+            identity = settings.identity | {"stamp": stamp}
             method, queries_before = make_ready(settings, source, augment, identity, fresh, reporter, stop)
             log.write("started", burn=settings.options.burn, query=predictions.queries)
             proof = prove_at_start(method, memory, settings.query_size, reporter.note)
@@ -243,7 +237,7 @@ def work_off(work: Work, stream: Stream, tally: Tally, reporter: Watching, stop:
     reporter.streaming(0)
     tally.started = time.monotonic()
     first = predictions.queries + 1  # learners that a crash has thrown back meet new queries, with new numbers
-    with contextlib.closing(ahead(stream)) as queries, contextlib.closing(stream):  # type: ignore[type-var]
+    with contextlib.closing(prefetch(stream)) as queries, contextlib.closing(stream):  # type: ignore[type-var]
         for query, arrivals in queries:
             started = time.perf_counter()
             with query:

@@ -130,7 +130,7 @@ class PredictionFile:
             )
 
     def _check_torn(self, number: int, content: bytes) -> None:
-        """Refuse anything but the beginning of one row. A lost quotation mark, for example, makes rows look unfinished."""
+        """Refuse anything but the beginning of one row: after a lost quotation mark, many rows look like one."""
         if number == 0 and not _as_csv([self.columns]).startswith(content):
             raise self._unusable(f"{self.path} is not a file of predictions.")
         if any(self._row(_record(line)) for line in content.splitlines(keepends=True)[1:] if line.endswith(b"\n")):

@@ -128,5 +128,5 @@ def test_the_list_of_names_must_match_the_source(names: tuple[str, ...]) -> None
 
 def test_a_long_list_of_names_is_cut_short() -> None:
     many = {str(number): 1 for number in range(100)}
-    with pytest.raises(BadData, match="38, 39 and 60 more; the target has x. Give"):
+    with pytest.raises(BadData, match=r"38, 39 and 60 more; the target has x\. Give"):
         common_names(many, {"x": 1}, None)

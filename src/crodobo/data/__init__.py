@@ -16,17 +16,7 @@ from crodobo.errors import BadSettings
 
 REGISTRY: dict[str, Callable[[], Benchmark]] = {"glyphs": glyphs}
 
-__all__ = [
-    "REGISTRY",
-    "Benchmark",
-    "Public",
-    "PublicListing",
-    "list_public",
-    "load_benchmark",
-    "load_public",
-    "load_source",
-    "stream",
-]
+__all__ = ["REGISTRY", "Benchmark", "Public", "list_public", "load_benchmark", "load_public", "load_source", "stream"]
 
 
 def load_benchmark(
@@ -59,21 +49,15 @@ def load_benchmark(
     """
     if name in REGISTRY:
         if data and data != DataSettings():
-            raise BadSettings(
-                f"{name} has its own data.",
-                "Leave out the settings of the data, or the benchmark.",
-                settings=("benchmark", "folder", "source", "target"),
-            )
+            remedy = "Leave out the settings of the data, or the benchmark."
+            raise BadSettings(f"{name} has its own data.", remedy, settings=("folder", "source", "target", "benchmark"))
         benchmark = REGISTRY[name]()
         return benchmark.resized(image_size) if image_size else benchmark
     if not is_preset(name) and not (data and data.source and data.target):
-        near = difflib.get_close_matches(name, preset_names(), n=1, cutoff=0.75)
         remedy = f"Choose {', '.join(REGISTRY)} or a preset, or give a source and a target of your own."
-        raise BadSettings(
-            f"There is no benchmark {name!r}.",
-            f"Did you mean {near[0]}?" if near else remedy,
-            settings=("benchmark", "source", "target"),
-        )
+        if near := difflib.get_close_matches(name, preset_names(), n=1, cutoff=0.75):
+            remedy = f"Did you mean {near[0]}?"
+        raise BadSettings(f"There is no benchmark {name!r}.", remedy, settings=("benchmark", "source", "target"))
     return _on_disk(name, image_size, data).benchmark(name, cache_size, observer or Observer())
 
 
@@ -143,15 +127,8 @@ def load_source(
     observer
         Receives progress.
     """
-    data = DataSettings(
-        source=Path(path),
-        source_columns=columns,
-        classes=classes,
-        source_limit=limit,
-        fit=fit,
-        grey=grey,
-        skip_broken=skip_broken,
-    )
+    how = {"source_columns": columns, "classes": classes, "source_limit": limit, "fit": fit, "grey": grey}
+    data = DataSettings.of(source=Path(path), skip_broken=skip_broken, **how)
     return DiskData(data, None, image_size).list_public().load_source(cache_size, observer or Observer())
 
 

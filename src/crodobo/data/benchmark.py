@@ -62,11 +62,9 @@ class Benchmark:
         if isinstance(self.images, Tensor) and (problem := pixels.problem(self.images)):
             raise BadSource(f"The target of {self.name} {problem}.")
         if tuple(self.images.shape[1:]) != self.source.shape:
-            raise BadSource(
-                f"Target and source of {self.name} differ in shape: {tuple(self.images.shape[1:])} and "
-                f"{self.source.shape}.",
-                "Convert them to one size and number of channels.",
-            )
+            shapes = f"{tuple(self.images.shape[1:])} and {self.source.shape}"
+            remedy = "Convert them to one size and number of channels."
+            raise BadSource(f"Target and source of {self.name} differ in shape: {shapes}.", remedy)
         classes = len(self.source.classes)
         if self.labels.is_floating_point():
             raise BadSource(f"The target's labels of {self.name} are {self.labels.dtype}.", "Use integers.")

@@ -53,7 +53,7 @@ def _wrong_counts(listing: Listing, domain: Domain, classes: Classes) -> list[st
             problems.append(f"{name} has {counts[name]:,} images, {_difference(counts[name], known)}.")
     total = sum(counts.values())
     if not domain.counts and domain.total and total != domain.total:
-        problems.append(f"There are {total:,} images in total, {_difference(total, domain.total)}.")
+        problems.append(f"The total is {total:,}, {_difference(total, domain.total)}.")
     return problems
 
 

@@ -17,10 +17,9 @@ def read_classes(path: Path) -> Classes:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        problem = f"The file of classes {path} cannot be read ({error.strerror})."
-        raise BadData(problem, "Check the path.", settings=("classes",)) from None
+        raise _bad(f"The file of classes {path} cannot be read ({error.strerror}).", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadData(f"{path} is not valid TOML ({error}).", "Correct it.", settings=("classes",)) from None
+        raise _bad(f"{path} is not valid TOML ({error}).", "Correct it.") from None
     for side in ("source", "target"):
         if isinstance(content.get(side), dict):
             content[side] = {
@@ -34,22 +33,16 @@ def rename(listing: Listing, renaming: Renaming, side: str, *, strict: bool = Tr
     """Rename and drop classes of a listing. `strict` refuses names that the listing does not have."""
     there = set(listing.labels)
     if strict and (unknown := sorted(set(renaming) - there - {EVERYTHING_ELSE}, key=natural)):
-        raise BadData(
-            f"The file of classes names {_names(unknown)} in [{side}], but {listing.where} has {_sorted(there)}.",
-            "Correct the file.",
-            settings=("classes",),
-        )
+        problem = f"The file of classes names {_names(unknown)} in [{side}], but {listing.where} has {_sorted(there)}."
+        raise _bad(problem, "Correct the file.")
     default = renaming.get(EVERYTHING_ELSE)
     common: dict[str, str | Literal[False]] = {
         label: renaming.get(label, label if default is None else default) for label in there
     }
     kept = [number for number, label in enumerate(listing.labels) if common[label] is not False]
     if not kept:
-        raise BadData(
-            f"The file of classes drops every class of {listing.where}, which has {_sorted(there)}.",
-            "Keep at least two.",
-            settings=("classes",),
-        )
+        problem = f"The file of classes drops every class of {listing.where}, which has {_sorted(there)}."
+        raise _bad(problem, "Keep at least two.")
     selected = listing.select(kept) if len(kept) < len(listing.labels) else listing
     return Listing(selected.pictures, [str(common[label]) for label in selected.labels], listing.where)
 
@@ -66,20 +59,14 @@ def common_names(source: Mapping[str, int], target: Mapping[str, int], names: tu
     has cats, dog. Give the classes common names in a file.
     """
     if unknown := set(target) - set(source):
-        raise BadData(
-            f"The target has {_sorted(unknown)}, which the source does not have. The source has {_sorted(source)}; the "
-            f"target has {_sorted(target)}.",
-            "Give the classes common names in a file.",
-            settings=("classes",),
-        )
+        both = f"The source has {_sorted(source)}; the target has {_sorted(target)}."
+        problem = f"The target has {_sorted(unknown)}, which the source does not have. {both}"
+        raise _bad(problem, "Give the classes common names in a file.")
     if names is None:
         return sorted(source, key=natural)
     if sorted(names) != sorted(source):
-        raise BadData(
-            f"The names of the classes are {_names(list(names))}, but the source has {_sorted(source)}.",
-            "List exactly the classes of the source.",
-            settings=("classes",),
-        )
+        problem = f"The names of the classes are {_names(list(names))}, but the source has {_sorted(source)}."
+        raise _bad(problem, "List exactly the classes of the source.")
     return list(names)
 
 
@@ -90,6 +77,10 @@ def natural(name: str) -> tuple[bool, int, str]:
     ['9', '10', 'a']
     """
     return (False, int(name), "") if name.isdecimal() else (True, 0, name)
+
+
+def _bad(problem: str, remedy: str) -> BadData:
+    return BadData(problem, remedy, settings=("classes",))
 
 
 def _sorted(names: Iterable[str]) -> str:

@@ -20,7 +20,5 @@ def needs_extra(extra: str, purpose: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise BadData(
-            f"{purpose} needs {error.name}, which is not installed.",
-            f'Install it with `pip install "crodobo[{extra}]"`.',
-        ) from None
+        problem = f"{purpose} needs {(error.name or extra).partition('.')[0]}, which is not installed."
+        raise BadData(problem, f'Install it with `pip install "crodobo[{extra}]"`.') from None

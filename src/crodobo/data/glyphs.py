@@ -78,14 +78,8 @@ def handwritten_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _make(seed: int) -> Arrays:
-    printed, printed_labels = render_digits(PRINTED, seed)
-    handwritten, handwritten_labels = handwritten_digits()
-    return {
-        "printed": printed,
-        "printed_labels": printed_labels,
-        "handwritten": handwritten,
-        "handwritten_labels": handwritten_labels,
-    }
+    names = ("printed", "printed_labels", "handwritten", "handwritten_labels")
+    return dict(zip(names, (*render_digits(PRINTED, seed), *handwritten_digits()), strict=True))
 
 
 def _fingerprint(seed: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crodobo.data.listing import Listing, read_listing
+from crodobo.data.listing import Listing, read_listing, read_text
 from crodobo.data.pictures import Files
 from crodobo.errors import BadData
 
@@ -91,7 +91,7 @@ def _folder_of_images(root: Path) -> Path:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    with io.StringIO(_read(path)) as file:
+    with io.StringIO(read_text(path, COMPARE)) as file:
         reader = csv.DictReader(file)
         if lacking := [name for name in columns if name not in (reader.fieldnames or ())]:
             raise BadData(f"{path} has no column {lacking[0]}. It has {', '.join(reader.fieldnames or ())}.", AGAIN)
@@ -103,22 +103,13 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
 
 def _table(path: Path) -> list[list[str]]:
     """The rows of a list. Its first line is their number, the second a header."""
-    lines = _read(path).splitlines()
+    lines = read_text(path, COMPARE).splitlines()
     rows = [line.split() for line in lines[2:] if line.strip()]
     if not lines or not lines[0].strip().isdecimal() or any(len(row) < 2 for row in rows):
         raise BadData(f"{path} does not consist of a number, a header, and lines of names and values.", AGAIN)
     if int(lines[0]) != len(rows):
         raise BadData(f"{path} has {len(rows)} rows, but its first line says {int(lines[0])}.", AGAIN)
     return rows
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise BadData(f"There is no {path}.", COMPARE) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadData(f"{path} cannot be read ({error}).", AGAIN) from None
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -129,11 +120,11 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def _read_plain_pickle(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise BadData(f"There is no {path}.", COMPARE)
     try:
         with path.open("rb") as file:
             content = _PlainUnpickler(file).load()
-    except FileNotFoundError:
-        raise BadData(f"There is no {path}.", COMPARE) from None
     except Exception as error:  # a damaged pickle can raise anything
         raise BadData(f"{path} cannot be read as lists of names and labels ({error}).", AGAIN) from None
     if not isinstance(content, dict):

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import re
 import struct
 import zlib
@@ -96,7 +97,7 @@ def read_list(path: Path) -> Listing:
     Path and label are separated by a tab or, without one, by the last space.
     """
     names, labels = [], []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         parts = line.strip().rsplit("\t" if "\t" in line.strip() else None, maxsplit=1)
@@ -109,13 +110,14 @@ def read_list(path: Path) -> Listing:
 
 def read_csv(path: Path, columns: Columns | None = None) -> Listing:
     """Read a table with a column of paths, relative to the table, and a column of labels."""
+    reader = csv.DictReader(
+        io.StringIO(read_text(path), newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ","
+    )
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-            image, label = choose_columns(path, list(reader.fieldnames or ()), columns)
-            rows = [(row[image], (row[label] or "").strip()) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadData(f"{path} cannot be read as a table ({error}).", "Save it as CSV in UTF-8.") from None
+        image, label = choose_columns(path, list(reader.fieldnames or ()), columns)
+        rows = [(row[image], (row[label] or "").strip()) for row in reader]
+    except csv.Error as error:
+        raise BadData(f"{path} cannot be read as a table ({error}).", "Save it as CSV again.") from None
     for number, row in enumerate(rows, start=2):
         if not all(row):
             raise _empty_cell(path, number, label if row[0] else image)
@@ -169,20 +171,19 @@ def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> C
     for wanted, content in ((image, "images"), (label, "labels")):
         if wanted not in there:
             problem = f"no column {wanted!r}" if wanted else f"no column with a usual name for {content}"
+            if not there:
+                raise BadData(f"{path} has {problem}: it is empty.")
             raise BadData(
-                f"{path} has {problem}: " + (f"its columns are {', '.join(there)}." if there else "it is empty."),
-                "Name the columns." if there else "",
-                settings=COLUMNS,
+                f"{path} has {problem}: its columns are {', '.join(there)}.", "Name the columns.", settings=COLUMNS
             )
     return image, label
 
 
 def read_idx(path: Path) -> Listing:
     """Read IDX files, gzipped or not. The path is the file of images, or the folder (then its train part is read)."""
+    images = path
     if path.is_dir():
         images = min(_idx_images(path), key=lambda file: (not file.name.startswith("train"), file.name))
-    else:
-        images = path
     stem = images.name.removesuffix(".gz")
     for ending in ("", ".gz"):
         labels = images.with_name(re.sub(r"images([-.])idx3", r"labels\1idx1", stem) + ending)
@@ -214,10 +215,13 @@ def _idx_images(folder: Path) -> Iterable[Path]:
     return [*folder.glob("*images?idx3*ubyte"), *folder.glob("*images?idx3*ubyte.gz")]
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path, if_missing: str = "Check the path.") -> str:
+    """Read a file of text. `if_missing` is the remedy if there is no such file."""
     try:
         return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise BadData(f"There is no {path}.", if_missing) from None
     except OSError as error:
         raise BadData(f"{path} is not readable ({error.strerror}).", "Make it readable.") from None
     except UnicodeDecodeError:
-        raise BadData(f"{path} is not a text file.", "Give a folder, a list, a table or IDX files.") from None
+        raise BadData(f"{path} is not a text file in UTF-8.", "Check the path, or convert the file.") from None

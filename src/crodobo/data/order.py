@@ -112,9 +112,6 @@ def _alpha(name: str) -> float:
     except ValueError:
         alpha = math.nan
     if not 0 < alpha < math.inf:
-        raise BadSettings(
-            f"The α of {name!r} cannot be {parts[1]!r}.",
-            f"Choose a number above 0, for example dirichlet({ALPHA}).",
-            settings=("stream",),
-        )
+        remedy = f"Choose a number above 0, for example dirichlet({ALPHA})."
+        raise BadSettings(f"The α of {name!r} cannot be {parts[1]!r}.", remedy, settings=("stream",))
     return alpha

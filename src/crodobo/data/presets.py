@@ -113,11 +113,8 @@ def get_preset(name: str) -> Preset:
         first, _, second = pair.partition("-")
         if first not in domains or second not in domains or first == second:
             example = "-".join(list(domains)[:2])
-            raise BadSettings(
-                f"{name} does not name two domains of {family}, which are {', '.join(domains)}.",
-                f"Write, for example, {family}/{example}.",
-                settings=("benchmark",),
-            )
+            problem = f"{name} does not name two domains of {family}, which are {', '.join(domains)}."
+            raise BadSettings(problem, f"Write, for example, {family}/{example}.", settings=("benchmark",))
         source, target = (Domain.of(table, domain, domains[domain]) for domain in (first, second))
     else:
         near = difflib.get_close_matches(name, preset_names(), n=1)

@@ -17,11 +17,8 @@ def sample(listing: Listing, limit: int) -> Listing:
     random.Random(0).shuffle(order)
     one_per_class = {listing.labels[number]: number for number in reversed(order)}
     if limit < len(one_per_class):
-        raise BadSettings(
-            f"The source cannot be limited to {limit} images, because it has {len(one_per_class)} classes.",
-            "Choose at least one image per class.",
-            settings=("source_limit",),
-        )
+        problem = f"The source cannot be limited to {limit} images, because it has {len(one_per_class)} classes."
+        raise BadSettings(problem, "Choose at least one image per class.", settings=("source_limit",))
     required = set(one_per_class.values())
     others = [number for number in order if number not in required]
     return listing.select(sorted([*required, *others[: limit - len(required)]]))
@@ -29,12 +26,10 @@ def sample(listing: Listing, limit: int) -> Listing:
 
 def without_broken(listing: Listing, shape: Shape, fit: Fit, observer: Observer) -> Listing:
     """Leave out the images that cannot be decoded."""
-    broken = find_broken(listing, shape, fit)
-    if broken:
-        observer.note(
-            f"{len(broken)} of {len(listing.labels)} images of {listing.where} cannot be decoded and are left out."
-        )
-    return listing.select([number for number in range(len(listing.labels)) if number not in broken])
+    total = len(listing.labels)
+    if broken := find_broken(listing, shape, fit):
+        observer.note(f"{len(broken)} of {total} images of {listing.where} cannot be decoded and are left out.")
+    return listing.select([number for number in range(total) if number not in broken])
 
 
 def find_broken(listing: Listing, shape: Shape, fit: Fit) -> dict[int, str]:

@@ -42,22 +42,18 @@ def load_or_decode(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked_file(path.with_suffix(".lock")):  # other processes wait, and then find the file complete
-            if not _is_complete(path, size):
-                if problem := make_room(folder, size - _on_disk(path), limit, keep=path):
-                    observer.note(
-                        f"The source takes {size / 1e9:.1f} GB decoded, and {problem}. It is decoded each time it is "
-                        "read, which is slower."
-                    )
-                    return DecodedOnRead(pictures, shape, fit)
-                _decode_all(path, pictures, shape, fit, observer)
-            os.utime(path)  # the time of its last use
-        return MemoryMapped(path, (len(pictures), *shape))
+            done, total = _progress(path)
+            complete = done == total and _on_disk(path) == size
+            problem = None if complete else make_room(folder, size - _on_disk(path), limit, keep=path)
+            if not problem:
+                if not complete:
+                    _decode_all(path, done, pictures, shape, fit, observer)
+                os.utime(path)  # the time of its last use
+                return MemoryMapped(path, (len(pictures), *shape))
     except OSError as error:
-        observer.note(
-            f"The cache {folder} cannot be used ({error.strerror}). The source is decoded each time it is read, which "
-            "is slower."
-        )
-        return DecodedOnRead(pictures, shape, fit)
+        problem = f"the cache {folder} cannot be used ({error.strerror})"
+    observer.note(f"The source takes {size / 1e9:.1f} GB and is decoded each time it is read, slowly: {problem}.")
+    return DecodedOnRead(pictures, shape, fit)
 
 
 def make_room(folder: Path, size: int, limit: float, keep: Path) -> str | None:
@@ -76,10 +72,10 @@ def make_room(folder: Path, size: int, limit: float, keep: Path) -> str | None:
     return None if size < free else f"the disk has {free / 1e9:.1f} GB left"
 
 
-def _decode_all(path: Path, pictures: Pictures, shape: Shape, fit: Fit, observer: Observer) -> None:
-    """Decode all pictures, or those that an earlier attempt left. Progress is recorded chunk by chunk."""
+def _decode_all(path: Path, done: int, pictures: Pictures, shape: Shape, fit: Fit, observer: Observer) -> None:
+    """Decode all pictures but those that are done. Progress is recorded chunk by chunk."""
     total, each = len(pictures), int(np.prod(shape))
-    begun = min(_done(path), _on_disk(path) // each)
+    begun = min(done, _on_disk(path) // each)
     broken: list[BadImage] = []
 
     def read(number: int) -> np.ndarray | None:
@@ -98,17 +94,13 @@ def _decode_all(path: Path, pictures: Pictures, shape: Shape, fit: Fit, observer
                 if pixels is not None:
                     file.write(pixels.tobytes())
             if broken:
-                raise _error_about(broken)
+                first = min(broken, key=str)
+                more = f" {len(broken) - 1} more near it cannot be used either." if len(broken) > 1 else ""
+                raise BadData(first.problem + more, first.remedy, settings=first.settings)
             file.flush()
             os.fsync(file.fileno())
             write_atomically(_marker(path), json.dumps({"done": numbers.stop, "of": total}))
             observer.reading(numbers.stop, total)
-
-
-def _error_about(broken: list[BadImage]) -> BadData:
-    first = min(broken, key=str)
-    more = f" {len(broken) - 1} more near it cannot be used either." if len(broken) > 1 else ""
-    return BadData(first.problem + more, first.remedy, settings=first.settings)
 
 
 def _address(pictures: Pictures, shape: Shape, fit: Fit) -> str:
@@ -122,19 +114,13 @@ def _marker(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def _done(path: Path) -> int:
-    try:
-        return int(json.loads(_marker(path).read_text())["done"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-
-
-def _is_complete(path: Path, size: int) -> bool:
+def _progress(path: Path) -> tuple[int, int]:
+    """How many pictures are decoded, and of how many."""
     try:
         content = json.loads(_marker(path).read_text())
-        return bool(content["done"] == content["of"]) and _on_disk(path) == size
+        return int(content["done"]), int(content["of"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return 0, -1
 
 
 def _on_disk(path: Path) -> int:

@@ -20,6 +20,7 @@ SETTLE = 2.0  # seconds for which a file has to be unchanged before it is read
 PATIENCE = 15.0  # the same for a file that could not be decoded: its writer may only be slow
 SKEW = 60.0  # seconds by which the clocks of two machines may differ; a file's time counts only if it is older
 LARGEST = 512 * 2**20  # bytes of one file
+FIX_AND_RESTART = "Fix the cause and start again; files without a prediction are still there."
 UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".download", ".filepart", ".unfinished")
 
 
@@ -61,11 +62,8 @@ class Inbox:
         if not os.access(folder, os.R_OK | os.X_OK):
             raise BadData(f"The folder {folder} is not readable.", "Make it readable.", settings=("inbox",))
         if not (keep_files or os.access(folder, os.W_OK)):
-            raise BadData(
-                f"Files in {folder} cannot be deleted.",
-                "Make the folder writable, or keep the files.",
-                settings=("keep_files",),
-            )
+            remedy = "Make the folder writable, or keep the files."
+            raise BadData(f"Files in {folder} cannot be deleted.", remedy, settings=("keep_files",))
         self._status = folder.stat()
         self._quarantine = Quarantine(quarantine, folder, keep_files=keep_files)
         self._first_seen: dict[str, tuple[Arrival, float]] = {}
@@ -77,9 +75,7 @@ class Inbox:
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             if not try_lock(descriptor):
-                raise CrodoboError(
-                    f"Another process is taking files from {self.folder}.", "Stop it first.", settings=("inbox",)
-                )
+                raise CrodoboError(f"Another process is taking files from {self.folder}.", "Stop it first.")
             yield
         finally:
             os.close(descriptor)
@@ -91,9 +87,7 @@ class Inbox:
         except OSError:
             same_folder = False
         if not same_folder:
-            raise CrodoboError(
-                f"The inbox {self.folder} is gone.", "Bring it back and start again.", settings=("inbox",)
-            )
+            raise CrodoboError(f"The inbox {self.folder} is gone.", FIX_AND_RESTART)
         found = sorted(arrival for arrival in self._walk(self.folder, "") if arrival not in self._given_up)
         now, before = time.monotonic(), self._first_seen
         self._first_seen = {
@@ -140,9 +134,7 @@ class Inbox:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise CrodoboError(
-                f"{path} can no longer be accessed ({error.strerror}).", "Fix the cause and start again."
-            ) from None
+            raise CrodoboError(f"{path} can no longer be accessed ({error.strerror}).", FIX_AND_RESTART) from None
 
     def delete(self, arrival: Arrival) -> bool:
         """Delete a file that has its prediction. Returns False if it is gone or a newer one has its name."""
@@ -173,11 +165,8 @@ class Inbox:
         try:
             moved = self._quarantine.add(path, arrival.name, reason)
         except OSError as error:
-            raise CrodoboError(
-                f"{path} cannot be moved to the quarantine {self._quarantine.folder} ({error.strerror}).",
-                "Fix the cause and start again.",
-                settings=("quarantine",),
-            ) from None
+            problem = f"{path} cannot be moved to the quarantine {self._quarantine.folder} ({error.strerror})."
+            raise CrodoboError(problem, FIX_AND_RESTART) from None
         if not self._quarantine.moves_files:
             self._given_up.add(arrival)
         return moved
@@ -188,9 +177,7 @@ class Inbox:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise CrodoboError(
-                f"The folder {folder} is not readable ({error.strerror}).", "Make it readable and start again."
-            ) from None
+            raise CrodoboError(f"The folder {folder} is not readable ({error.strerror}).", FIX_AND_RESTART) from None
         for entry in entries:
             if entry.name.startswith(".") or entry.name.lower().endswith(UNFINISHED):
                 continue

@@ -31,11 +31,8 @@ def delete(path: Path, is_same: Callable[[os.stat_result], bool]) -> bool:
             return False
         temporary.unlink()
     except OSError as error:
-        raise CrodoboError(
-            f"{path} has its prediction but cannot be deleted ({error.strerror}).",
-            "Make the inbox writable and start again.",
-            settings=("inbox",),
-        ) from None
+        problem = f"{path} has its prediction but cannot be deleted ({error.strerror})."
+        raise CrodoboError(problem, "Make the inbox writable and start again.") from None
     return True
 
 

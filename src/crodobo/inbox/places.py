@@ -21,11 +21,8 @@ def check_places(settings: AdaptSettings, log_file: Path | None = None) -> None:
         (log_file, "log", "The log"),
     ):
         if path and path.resolve().is_relative_to(inbox):
-            raise BadSettings(
-                f"{content} cannot be in the inbox: {path} is in {settings.inbox}.",
-                "Choose another path.",
-                settings=(name,),
-            )
+            problem = f"{content} cannot be in the inbox: {path} is in {settings.inbox}."
+            raise BadSettings(problem, "Choose another path.", settings=(name,))
 
 
 def check_source(settings: AdaptSettings, listing: Listing) -> None:
@@ -44,8 +41,5 @@ def check_source(settings: AdaptSettings, listing: Listing) -> None:
 
     for name in listing.pictures.names:
         if real_path(os.path.join(root, name)).startswith(inbox):
-            raise BadSettings(
-                f"The inbox {settings.inbox} holds images of the source, such as {name}, which would be deleted.",
-                "Choose another folder.",
-                settings=("inbox",),
-            )
+            problem = f"The inbox {settings.inbox} holds images of the source, such as {name}, which would be deleted."
+            raise BadSettings(problem, "Choose another folder.", settings=("inbox",))

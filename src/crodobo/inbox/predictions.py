@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crodobo.errors import BadData, CrodoboError
-from crodobo.inbox.arrivals import Arrival
+from crodobo.inbox.arrivals import FIX_AND_RESTART, Arrival
 from crodobo.storage.files import append_durably, sync_folder
 from crodobo.storage.lock import try_lock
 
@@ -18,17 +18,10 @@ FILE, QUERY, BYTES, MODIFIED = (COLUMNS.index(name) for name in ("file", "query"
 
 
 class PredictionFile:
-    """A CSV that only grows.
+    """A CSV that only grows. It is created if needed; `columns` come after the usual ones.
 
     Opening it removes a row that a crash cut short: the row's image is still there and is predicted again. `file`,
     `bytes` and `modified` tell an image from a later one of the same name.
-
-    Parameters
-    ----------
-    path
-        The file. It is created with its folder if needed.
-    columns
-        More columns, after the usual ones.
     """
 
     def __init__(self, path: Path, columns: tuple[str, ...] = ()) -> None:
@@ -36,17 +29,13 @@ class PredictionFile:
         self.columns = (*COLUMNS, *columns)
         self.rows = 0
         self.queries = 0  # the number of the last query with rows
-        with self._errors_explained():
+        with self._explain_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            with self._errors_explained():
+            with self._explain_errors():
                 if not try_lock(self._descriptor):
-                    raise CrodoboError(
-                        f"Another process is writing to {path}.",
-                        "Wait for it, or choose another file.",
-                        settings=("predictions",),
-                    )
+                    raise CrodoboError(f"Another process is writing to {path}.", "Wait for it, or choose another file.")
                 self._repair()
                 if os.fstat(self._descriptor).st_size == 0:
                     self._write(_as_csv([self.columns]))
@@ -62,7 +51,7 @@ class PredictionFile:
         if not wanted:
             return set()
         rows = (self._row(piece.record) for piece in _pieces(self.path))
-        return {row.arrival for row in rows if row and row.arrival in wanted}
+        return {row[0] for row in rows if row and row[0] in wanted}
 
     def append(self, rows: list[tuple[Arrival, tuple[str, ...]]]) -> None:
         """Add rows: each is an arrival with the values of the other columns. All are on disk on return, or none is."""
@@ -76,12 +65,8 @@ class PredictionFile:
                 raise FileNotFoundError(2, "it was replaced by another file")
             self._write(_as_csv(lines))
         except OSError as error:
-            raise CrodoboError(
-                f"Predictions could not be written to {self.path} ({error.strerror}). No image of this query was "
-                "deleted.",
-                "Fix the cause and start again.",
-                settings=("predictions",),
-            ) from None
+            problem = f"Predictions could not be written to {self.path} ({error.strerror})."
+            raise CrodoboError(f"{problem} No image of this query was deleted.", FIX_AND_RESTART) from None
         self.rows += len(rows)
 
     def close(self) -> None:
@@ -89,14 +74,11 @@ class PredictionFile:
         os.close(self._descriptor)
 
     @contextlib.contextmanager
-    def _errors_explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self._unusable(f"Predictions cannot be written to {self.path} ({error.strerror}).") from None
-
-    def _unusable(self, problem: str, remedy: str = "Choose another file.", *settings: str) -> BadData:
-        return BadData(problem, remedy, settings=("predictions", *settings))
+            raise _unusable(f"Predictions cannot be written to {self.path} ({error.strerror}).") from None
 
     def _write(self, content: bytes) -> None:
         append_durably(self._descriptor, content)
@@ -111,7 +93,7 @@ class PredictionFile:
             if number == 0:
                 self._check_header(piece.record)
             elif row := self._row(piece.record):
-                self.rows, self.queries = number, row.query
+                self.rows, self.queries = number, row[1]
             else:
                 raise self._damaged(number)
             end += len(piece.content)
@@ -121,37 +103,34 @@ class PredictionFile:
 
     def _check_header(self, record: list[str]) -> None:
         if tuple(record[: len(COLUMNS)]) != COLUMNS:
-            raise self._unusable(f"{self.path} is not a file of predictions.")
+            raise _unusable(f"{self.path} is not a file of predictions.")
         if tuple(record) != self.columns:
-            raise self._unusable(
-                f"{self.path} has the columns {', '.join(record)[:200]}, not {', '.join(self.columns)[:200]}.",
-                "Ask for probabilities as before, or choose another file.",
-                "probabilities",
-            )
+            columns = f"{', '.join(record)[:200]}, not {', '.join(self.columns)[:200]}"
+            remedy = "Ask for probabilities as before, or choose another file."
+            raise BadData(f"{self.path} has the columns {columns}.", remedy, settings=("probabilities", "predictions"))
 
     def _check_torn(self, number: int, content: bytes) -> None:
         """Refuse anything but the beginning of one row: after a lost quotation mark, many rows look like one."""
         if number == 0 and not _as_csv([self.columns]).startswith(content):
-            raise self._unusable(f"{self.path} is not a file of predictions.")
+            raise _unusable(f"{self.path} is not a file of predictions.")
         if any(self._row(_record(line)) for line in content.splitlines(keepends=True)[1:] if line.endswith(b"\n")):
             raise self._damaged(number)
 
     def _damaged(self, number: int) -> BadData:
-        return self._unusable(f"Row {number} of {self.path} is damaged.", "Repair it, or choose another file.")
+        return _unusable(f"Row {number} of {self.path} is damaged.", "Repair it, or choose another file.")
 
-    def _row(self, record: list[str]) -> "_Row | None":
-        """The record as a row; None for the header and for damaged rows."""
+    def _row(self, record: list[str]) -> tuple[Arrival, int] | None:
+        """The arrival and the query of a row; None for the header and for damaged rows."""
         if len(record) != len(self.columns) or "\0" in record[FILE]:  # a failing disk leaves zeros
             return None
         try:
-            return _Row(Arrival(int(record[MODIFIED]), record[FILE], int(record[BYTES])), int(record[QUERY]))
+            return Arrival(int(record[MODIFIED]), record[FILE], int(record[BYTES])), int(record[QUERY])
         except ValueError:
             return None
 
 
-class _Row(NamedTuple):
-    arrival: Arrival
-    query: int
+def _unusable(problem: str, remedy: str = "Choose another file.") -> BadData:
+    return BadData(problem, remedy, settings=("predictions",))
 
 
 class _Piece(NamedTuple):

@@ -15,14 +15,8 @@ LONGEST = 200  # bytes of a file name in the quarantine, so that the name of its
 class Quarantine:
     """Where files go that cannot be decoded.
 
-    Parameters
-    ----------
-    folder
-        The quarantine. It has to be on the same disk as the inbox, because files are moved by renaming.
-    inbox
-        The folder that the files come from.
-    keep_files
-        Whether files may stay where they are. Then the quarantine may be on another disk, and gets only the reasons.
+    It has to be on the disk of the inbox, because files are moved by renaming. With `keep_files` it may be on another
+    disk, and then gets only the reasons.
     """
 
     def __init__(self, folder: Path, inbox: Path, *, keep_files: bool) -> None:
@@ -30,18 +24,10 @@ class Quarantine:
         self._create()
         status = inbox.stat()
         if self.is_folder(status):
-            raise BadData(
-                f"The quarantine cannot be the inbox {inbox} itself.",
-                "Choose another folder.",
-                settings=("quarantine",),
-            )
+            raise _bad(f"The quarantine cannot be the inbox {inbox} itself.")
         same_disk = self._identity[0] == status.st_dev
         if not (keep_files or same_disk):
-            raise BadData(
-                f"The quarantine {folder} is on another disk than the inbox {inbox}.",
-                "Choose a folder on the same disk.",
-                settings=("quarantine",),
-            )
+            raise _bad(f"The quarantine {folder} is on another disk than the inbox {inbox}.")
         self.moves_files = same_disk and os.access(inbox, os.W_OK)
 
     def is_folder(self, status: os.stat_result) -> bool:
@@ -71,11 +57,7 @@ class Quarantine:
             self.folder.mkdir(parents=True, exist_ok=True)
             status = self.folder.stat()
         except OSError as error:
-            raise BadData(
-                f"The quarantine {self.folder} cannot be created ({error.strerror}).",
-                "Choose another folder.",
-                settings=("quarantine",),
-            ) from None
+            raise _bad(f"The quarantine {self.folder} cannot be created ({error.strerror}).") from None
         self._identity = status.st_dev, status.st_ino
 
     def _free_path(self, name: str) -> Path:
@@ -91,3 +73,7 @@ class Quarantine:
             number += 1
             path = self.folder / os.fsdecode(b"%s-%d%s" % (stem, number, suffix))
         return path
+
+
+def _bad(problem: str) -> BadData:
+    return BadData(problem, "Choose another folder, on the disk of the inbox.", settings=("quarantine",))

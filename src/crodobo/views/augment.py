@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from crodobo.views.strong import random_operations
+from crodobo.views.strong import random_operation
 from crodobo.views.weak import weak_view
 
 
@@ -47,4 +47,7 @@ class Augment:
 
     def strong(self, images: Tensor, generator: Generator) -> Tensor:
         """Put the weak view of each image through RandAugment."""
-        return random_operations(self.weak(images, generator), self.operations, self.strength, generator)
+        images = self.weak(images, generator)
+        for _ in range(self.operations):
+            images = random_operation(images, self.strength, generator)
+        return images

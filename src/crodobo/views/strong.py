@@ -31,19 +31,12 @@ GEOMETRIC = ("rotate", "shear-x", "shear-y", "translate-x", "translate-y")
 OPERATIONS = (*PHOTOMETRIC, *GEOMETRIC, "identity")
 
 
-def random_operations(images: Tensor, count: int, strength: float, generator: Generator) -> Tensor:
-    """Apply `count` RandAugment operations to each image, one after the other.
+def random_operation(images: Tensor, strength: float, generator: Generator) -> Tensor:
+    """Apply one operation to each image, drawn uniformly, with a random sign if the operation has one.
 
-    >>> random_operations(torch.rand(4, 3, 8, 8), 2, 0.3, torch.Generator().manual_seed(0)).shape
+    >>> random_operation(torch.rand(4, 3, 8, 8), 0.3, torch.Generator().manual_seed(0)).shape
     torch.Size([4, 3, 8, 8])
     """
-    for _ in range(count):
-        images = random_operation(images, strength, generator)
-    return images
-
-
-def random_operation(images: Tensor, strength: float, generator: Generator) -> Tensor:
-    """Apply one operation to each image, drawn uniformly, with a random sign if the operation has one."""
     drawn = torch.randint(len(OPERATIONS), (len(images),), generator=generator)
     signs = torch.randint(2, (len(images),), generator=generator) * 2 - 1
     result = images.clone()
@@ -79,16 +72,9 @@ def warp(images: Tensor, kinds: Tensor, strengths: Tensor) -> Tensor:
     rotate, shear_x, shear_y, move_x, move_y = (kinds == kind for kind in range(len(GEOMETRIC)))
     angle = torch.deg2rad(30.0 * strengths) * rotate
     # affine_grid uses coordinates of -1..1 on both axes, so rotations and shears carry the aspect ratio.
-    across = [
-        torch.cos(angle),
-        (0.3 * strengths * shear_x - torch.sin(angle)) * aspect,
-        0.9 * strengths * move_x,
-    ]
-    down = [
-        (0.3 * strengths * shear_y + torch.sin(angle)) / aspect,
-        torch.cos(angle),
-        0.9 * strengths * move_y,
-    ]
+    sine, cosine = torch.sin(angle), torch.cos(angle)
+    across = [cosine, (0.3 * strengths * shear_x - sine) * aspect, 0.9 * strengths * move_x]
+    down = [(0.3 * strengths * shear_y + sine) / aspect, cosine, 0.9 * strengths * move_y]
     theta = torch.stack([torch.stack(across, 1), torch.stack(down, 1)], 1)
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)

@@ -278,5 +278,5 @@ def test_a_second_process_on_the_inbox_is_refused(
 
     with Inbox(inbox, inbox / "quarantine").locked():
         status, _, errors = crodobo(*usual, "--predictions", tmp_path / "other.csv")
-    assert (status, errors) == (2, f"error: another process is taking files from {inbox}; one at a time\n")
+    assert (status, errors) == (2, f"error: Another process is taking files from {inbox}. Stop it first.\n")
     assert len(list(inbox.glob("*.png"))) == 11

@@ -213,7 +213,7 @@ DAMAGED_GZIP = gzip.compress(SOUND)[:10] + b"\xff" * 20
         (lambda p: put_parquet(p / "t.pq", image=["a", None], label=[0, 1]), "Row 2 of {}/t.pq has no image"),
         (lambda p: wrong_idx(p, SOUND[:-1]), "train-images-idx3-ubyte cannot be read as IDX"),
         (lambda p: wrong_idx(p, b""), "train-images-idx3-ubyte cannot be read as IDX"),
-        (lambda p: wrong_idx(p, b"\0\0\x0d" + SOUND[3:]), "it does not hold bytes"),
+        (lambda p: wrong_idx(p, b"\0\0\x0d" + SOUND[3:]), "it does not contain bytes"),
         (lambda p: wrong_idx(p, gzip.compress(SOUND)[:-9]), "cannot be read as IDX (Compressed file ended"),
         (lambda p: wrong_idx(p, DAMAGED_GZIP), "cannot be read as IDX (Error -3 while decompressing data"),
         (lambda p: wrong_idx(p, idx(np.zeros((3, 8, 8)))), "do not match: their shapes are (3, 8, 8) and (2,)"),

@@ -91,7 +91,7 @@ def _folder_of_images(root: Path) -> Path:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    with io.StringIO(read_text(path, COMPARE)) as file:
+    with io.StringIO(read_text(path, COMPARE), newline="") as file:
         reader = csv.DictReader(file)
         if lacking := [name for name in columns if name not in (reader.fieldnames or ())]:
             raise BadData(f"{path} has no column {lacking[0]}. It has {', '.join(reader.fieldnames or ())}.", AGAIN)

@@ -75,9 +75,8 @@ def read_folder(path: Path) -> Listing:
             names.append(str(file.relative_to(path)))
             labels.append(folder.name)
     if not folders:
-        raise BadData(
-            f"{path} has no class folders.", f"Arrange it like {path.name}/cat/1.jpg and {path.name}/dog/2.jpg."
-        )
+        remedy = f"Arrange it like {path.name}/cat/1.jpg and {path.name}/dog/2.jpg."
+        raise BadData(f"{path} has no class folders.", remedy)
     if not names:
         raise BadData(f"The class folders of {path} have no images ({', '.join(SUFFIXES[:3])} and others).")
     return Listing(Files(path, names), labels, str(path))
@@ -110,9 +109,8 @@ def read_list(path: Path) -> Listing:
 
 def read_csv(path: Path, columns: Columns | None = None) -> Listing:
     """Read a table with a column of paths, relative to the table, and a column of labels."""
-    reader = csv.DictReader(
-        io.StringIO(read_text(path), newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ","
-    )
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter)
     try:
         image, label = choose_columns(path, list(reader.fieldnames or ()), columns)
         rows = [(row[image], (row[label] or "").strip()) for row in reader]
@@ -142,9 +140,8 @@ def read_parquet(path: Path, columns: Columns | None = None) -> Listing:
     except (pyarrow.ArrowException, OSError) as error:
         raise BadData(f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}).") from None
     if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_struct(kind)):
-        raise BadData(
-            f"The column {image} of {path} has no images: its type is {kind}.", "Name another one.", settings=COLUMNS
-        )
+        problem = f"The column {image} of {path} has no images: its type is {kind}."
+        raise BadData(problem, "Name another one.", settings=COLUMNS)
     return Listing(ParquetPictures(path, image, range(len(labels))), labels, str(path))
 
 
@@ -170,12 +167,9 @@ def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> C
     )
     for wanted, content in ((image, "images"), (label, "labels")):
         if wanted not in there:
-            problem = f"no column {wanted!r}" if wanted else f"no column with a usual name for {content}"
-            if not there:
-                raise BadData(f"{path} has {problem}: it is empty.")
-            raise BadData(
-                f"{path} has {problem}: its columns are {', '.join(there)}.", "Name the columns.", settings=COLUMNS
-            )
+            missing = f"no column {wanted!r}" if wanted else f"no column with a usual name for {content}"
+            found = f"its columns are {', '.join(there)}" if there else "it is empty"
+            raise BadData(f"{path} has {missing}: {found}.", "Name the columns." if there else "", settings=COLUMNS)
     return image, label
 
 
@@ -205,7 +199,7 @@ def read_idx_array(path: Path) -> np.ndarray:
         zeros, kind, dimensions = struct.unpack(">HBB", content[:4])
         shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
         if (zeros, kind) != (0, 8):
-            raise ValueError("it does not hold bytes")
+            raise ValueError("it does not contain bytes")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
         raise BadData(f"{path} cannot be read as IDX ({error}).", "Download it again.") from None
@@ -218,7 +212,7 @@ def _idx_images(folder: Path) -> Iterable[Path]:
 def read_text(path: Path, if_missing: str = "Check the path.") -> str:
     """Read a file of text. `if_missing` is the remedy if there is no such file."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise BadData(f"There is no {path}.", if_missing) from None
     except OSError as error:

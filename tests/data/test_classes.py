@@ -16,7 +16,7 @@ from crodobo.errors import BadData, CrodoboError
 def listing(*labels: str) -> Listing:
     """Pictures that carry their number as brightness."""
     pixels = np.arange(len(labels), dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2)
-    return Listing(ArrayPictures(pixels, "some"), list(labels), "the/place")
+    return Listing(ArrayPictures(pixels), list(labels), "the/place")
 
 
 def seen(found: Listing) -> list[tuple[int, str]]:

@@ -27,7 +27,7 @@ SHAPE = (1, 8, 8)
 
 def numbered(count: int) -> ArrayPictures:
     """Pictures that carry their number as brightness."""
-    return ArrayPictures(np.arange(count, dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2), "numbers")
+    return ArrayPictures(np.arange(count, dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2))
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -188,7 +188,7 @@ def read_idx(path: Path) -> Listing:
     array, numbers = read_idx_array(images), read_idx_array(labels)
     if array.ndim != 3 or numbers.ndim != 1 or len(array) != len(numbers):
         raise BadData(f"{images} and {labels.name} do not match: their shapes are {array.shape} and {numbers.shape}.")
-    return Listing(ArrayPictures(array, images.name), [str(number) for number in numbers.tolist()], str(images))
+    return Listing(ArrayPictures(array), [str(number) for number in numbers.tolist()], str(images))
 
 
 def read_idx_array(path: Path) -> np.ndarray:

@@ -90,7 +90,6 @@ class ArrayPictures(Pictures):
     """Grey pictures in an array, N×H×W, uint8."""
 
     array: np.ndarray
-    name: str
 
     def __len__(self) -> int:
         return len(self.array)
@@ -102,7 +101,7 @@ class ArrayPictures(Pictures):
         return hashlib.sha256(repr(self.array.shape).encode() + self.array.tobytes()).hexdigest()
 
     def select(self, numbers: Sequence[int]) -> "ArrayPictures":
-        return ArrayPictures(self.array[np.asarray(numbers, dtype=np.int64)], self.name)
+        return ArrayPictures(self.array[np.asarray(numbers, dtype=np.int64)])
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ SETTLE = 2.0  # seconds for which a file has to be unchanged before it is read
 PATIENCE = 15.0  # the same for a file that could not be decoded: its writer may only be slow
 SKEW = 60.0  # seconds by which the clocks of two machines may differ; a file's time counts only if it is older
 LARGEST = 512 * 2**20  # bytes of one file
-FIX_AND_RESTART = "Fix the cause and start again; files without a prediction are still there."
+FIX_AND_RESTART = "Fix the cause and start again."
 UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".download", ".filepart", ".unfinished")
 
 

@@ -213,7 +213,7 @@ def test_wrong_use_is_a_sentence(tmp_path: Path, secret: Path, folder: Path) -> 
         audit_disk(folder, [tmp_path / "none"])
     text = tmp_path / "text.png"
     text.write_text("no picture")
-    with pytest.raises(BadData, match="cannot be looked for: it is no image"):
+    with pytest.raises(BadData, match="cannot be looked for: it is not an image"):
         audit_disk(folder, [text], sizes=[SIZE])
 
 

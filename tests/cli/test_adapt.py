@@ -142,7 +142,7 @@ def test_a_preset_that_is_not_there_and_a_missing_source_get_one_sentence(
     places = ("adapt", "--inbox", inbox, "--predictions", predictions)
     for more, sentence in (
         ((), "there is no source; name labelled public images with --source PATH, or a preset with --preset NAME"),
-        (("--preset", "magic"), "there is no preset 'magic'"),
+        (("--preset", "magic"), "There is no preset 'magic'"),
     ):
         status, _, errors = crodobo(*places, *more)
         assert status == 2
@@ -153,14 +153,14 @@ def test_a_preset_that_is_not_there_and_a_missing_source_get_one_sentence(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--inbox", "nowhere"], "there is no folder"),
-        (["--source", "nowhere"], "there is no"),
-        (["--predictions", "{inbox}/p.csv"], "the predictions cannot be in the inbox"),
-        (["--state", "{inbox}/state"], "the learners' state cannot be in the inbox"),
-        (["--source", "{inbox}"], "the source cannot be in the inbox"),
+        (["--inbox", "nowhere"], "There is no folder"),
+        (["--source", "nowhere"], "There is no"),
+        (["--predictions", "{inbox}/p.csv"], "The predictions cannot be in the inbox"),
+        (["--state", "{inbox}/state"], "The learners' state cannot be in the inbox"),
+        (["--source", "{inbox}"], "The source cannot be in the inbox"),
         (["--inbox", "{public}/cat"], "holds images of the source"),
-        (["--quarantine", "{inbox}"], "the quarantine cannot be the inbox"),
-        (["--predictions", "{public}/cat/0.png"], "is no file of predictions; name another file"),
+        (["--quarantine", "{inbox}"], "The quarantine cannot be the inbox"),
+        (["--predictions", "{public}/cat/0.png"], "is not a file of predictions. Choose another file"),
         (["--predictions", "/dev/null/p.csv"], "cannot be written to"),
         (["--max-wait", "-1"], "max_wait cannot be -1"),
         (["--checkpoint-every", "0"], "checkpoint_every cannot be 0"),
@@ -213,7 +213,7 @@ def test_other_columns_are_refused(usual: list[str | Path], crodobo: Crodobo, pr
     before = predictions.read_bytes()
     status, _, errors = crodobo(*usual, "--probabilities")
     assert (status, predictions.read_bytes()) == (2, before)
-    assert "give --probabilities or not, as before, or name another file" in errors
+    assert "Ask for probabilities as before, or choose another file" in errors
 
 
 @pytest.mark.parametrize("watch", [True, False], ids=["watching", "not watching"])
@@ -276,7 +276,7 @@ def test_a_second_process_on_the_inbox_is_refused(
 ) -> None:
     from crodobo.inbox.arrivals import Inbox
 
-    with Inbox(inbox, inbox / "quarantine").to_oneself():
+    with Inbox(inbox, inbox / "quarantine").locked():
         status, _, errors = crodobo(*usual, "--predictions", tmp_path / "other.csv")
-    assert (status, errors) == (2, f"error: another process is taking files from {inbox}; one at a time\n")
+    assert (status, errors) == (2, f"error: Another process is taking files from {inbox}. Stop it first.\n")
     assert len(list(inbox.glob("*.png"))) == 11

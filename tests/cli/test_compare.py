@@ -332,7 +332,7 @@ def test_offline_runs_are_kept_and_other_epochs_are_refused(offline: Path, crodo
     [
         (["--methods", "ent,magic"], "error: there is no method 'magic'; the methods are source-only, dan"),
         (["--methods", ""], "error: there is no method ''"),
-        (["--benchmark", "visda"], "error: there is no benchmark 'visda'; the benchmarks are glyphs"),
+        (["--benchmark", "visda"], "error: There is no benchmark 'visda'. Choose glyphs"),
         (["--seeds", "a,b"], "error: --seeds a,b is no list of numbers; write for example --seeds 0,1,2"),
         (["--seeds", ""], "is no list of numbers"),
         (["--seeds", "0,0"], "error: the seeds are to be different numbers"),
@@ -342,7 +342,7 @@ def test_offline_runs_are_kept_and_other_epochs_are_refused(offline: Path, crodo
         (["--methods", "ent,shot,atdoc-na"], "error: shot, atdoc-na have no online form; add --offline"),
         (["--query-size", "0"], "error: query_size cannot be 0"),
         (["--lr", "nan"], "error: lr cannot be nan"),
-        (["--stream", "sorted"], "error: there is no stream order 'sorted'"),
+        (["--stream", "sorted"], "error: There is no stream order 'sorted'"),
         (["--jobs", "0"], "Invalid value for '--jobs'"),
         (["--tau", "0.5"], "No such option: --tau"),
     ],

@@ -83,7 +83,7 @@ def test_a_class_without_an_image_is_named(clothes: Path, crodobo: Crodobo) -> N
     (clothes / "clothing/coat/1.jpg").unlink()
     status, out, errors = crodobo("data", "check", "fashion-photos", clothes)
     assert status == 2
-    assert "  no image of coat\n" in out
+    assert "  There is no image of coat.\n" in out
     assert "1 problem (above)" in errors
 
 
@@ -93,7 +93,7 @@ def test_images_of_a_class_that_should_not_be_there_are_named(tmp_path: Path, cr
         put(tmp_path / domain / "[red]unicorn/1.jpg")
     status, out, _ = crodobo("data", "check", "pacs/art-photo", tmp_path)
     assert status == 2
-    assert "images of [red]unicorn, which it should not have" in out
+    assert "There are images of unexpected classes: [red]unicorn." in out
     assert "[red]unicorn 1 –" in words(out)
     assert "no image of elephant, giraffe, guitar, horse, house, person" in out
     assert "dog has 1 images, 188 fewer than the known 189" in out
@@ -105,7 +105,7 @@ def test_a_total_is_compared_where_classes_have_no_known_counts(tmp_path: Path, 
     status, out, _ = crodobo("data", "check", "office-31/amazon-webcam", tmp_path)
     assert status == 2
     assert "source: 1 images of 2,817" in out
-    assert "1 images in all, 2,816 fewer than the known 2,817" in out
+    assert "The total is 1, 2,816 fewer than the known 2,817" in out
 
 
 def test_images_that_are_listed_but_not_there_are_named(tmp_path: Path, crodobo: Crodobo) -> None:
@@ -113,9 +113,9 @@ def test_images_that_are_listed_but_not_there_are_named(tmp_path: Path, crodobo:
     (tmp_path / "train/image_list.txt").write_text("".join(f"aeroplane/{number}.png 0\n" for number in range(6)))
     status, out, _ = crodobo("data", "check", "paper/visda-c", tmp_path)
     assert status == 2
-    assert "5 images are listed but not there: aeroplane/1.png, aeroplane/2.png, aeroplane/3.png and 2 more" in out
+    assert "5 images are listed but missing: aeroplane/1.png, aeroplane/2.png, aeroplane/3.png and 2 more" in out
     assert "no image of bicycle, bus, car" in out
-    assert f"there is no {tmp_path}/validation/image_list.txt" in out
+    assert f"There is no {tmp_path}/validation/image_list.txt" in out
     assert "target: 0 images of 55,388" in out
 
 
@@ -127,7 +127,7 @@ def test_decoding_finds_broken_images(clothes: Path, crodobo: Crodobo) -> None:
     assert "cannot be used" not in out
     status, out, _ = crodobo("data", "check", "fashion-photos", clothes, "--decode")
     assert status == 2
-    assert f"the image {path} cannot be used: it is damaged" in out
+    assert f"The image {path} cannot be used: it is damaged" in out
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_decoding_finds_broken_images(clothes: Path, crodobo: Crodobo) -> None:
     [
         (["pacs/art-photo"], "error: name the folder of the data, or --source and --target\n"),
         (["pacs/art-photo", "--source", "x"], "error: name the folder of the data, or --source and --target\n"),
-        (["pacs", "x"], "error: pacs names no two domains"),
-        (["paper/visda", "x"], "did you mean paper/visda-c?"),
-        (["glyphs", "x"], "error: there is no preset 'glyphs'"),
+        (["pacs", "x"], "error: pacs does not name two domains"),
+        (["paper/visda", "x"], "Did you mean paper/visda-c?"),
+        (["glyphs", "x"], "error: There is no preset 'glyphs'"),
     ],
 )
 def test_a_wrong_argument_gets_one_sentence(arguments: list[str], sentence: str, crodobo: Crodobo) -> None:
@@ -150,5 +150,5 @@ def test_a_wrong_argument_gets_one_sentence(arguments: list[str], sentence: str,
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path, crodobo: Crodobo) -> None:
     status, out, _ = crodobo("data", "check", "pacs/art-photo", tmp_path / "nowhere")
     assert status == 2
-    assert f"there is no {tmp_path}/nowhere/art_painting" in out
-    assert f"there is no {tmp_path}/nowhere/photo" in out
+    assert f"There is no {tmp_path}/nowhere/art_painting" in out
+    assert f"There is no {tmp_path}/nowhere/photo" in out

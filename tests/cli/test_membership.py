@@ -107,7 +107,7 @@ def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audi
         (("--methods", "crodobo,nobody"), "error: there is no method 'nobody'"),
         (("--methods", "ent,ent"), "error: there is no method to attack, or one is named twice; check --methods"),
         (("--methods", "shot"), "error: shot has no online form"),
-        (("--benchmark", "nothing"), "error: there is no benchmark 'nothing'"),
+        (("--benchmark", "nothing"), "error: There is no benchmark 'nothing'"),
         (("--backbone", "nothing"), "error: there is no backbone 'nothing'"),
         (("--query-size", "0"), "error: query_size cannot be 0"),
     ],

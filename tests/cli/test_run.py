@@ -325,7 +325,7 @@ def test_resume_with_nothing_to_resume_starts_over(tmp_path: Path, crodobo: Crod
         (["--query-size", "0"], "query_size cannot be 0"),
         (["--lr", "nan"], "lr cannot be nan"),
         (["--norm", "layer"], "'layer' is not one of"),
-        (["--stream", "sorted"], "error: there is no stream order 'sorted'; the orders are random, by-class, drift"),
+        (["--stream", "sorted"], "error: There is no stream order 'sorted'. Choose random, by-class, drift"),
         (["--stream", "dirichlet(0)"], "the α of 'dirichlet(0)' cannot be '0'"),
         (["--stream-seed", "-1"], "stream_seed cannot be -1"),
         (["--out", "/dev/null/runs"], "cannot be written to"),

@@ -169,7 +169,7 @@ def test_broken_images_are_named_at_the_end_and_the_others_are_predicted(
     *lines, last = errors.splitlines()
     assert last == "error: 4 of 13 images could not be predicted (above)"
     assert sorted(Path(line.split(": ")[0]).name for line in lines) == ["3.png", "5.png", "7.bmp", "8.png"]
-    assert "it is no image of a known kind" in errors
+    assert "it is not an image of a known format" in errors
     assert "larger than 60000 bytes" in errors
     assert "it is a link" in errors
     assert len(rows(predictions)) == 9

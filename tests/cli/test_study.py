@@ -104,7 +104,7 @@ def test_the_list_names_every_study(crodobo: Crodobo) -> None:
         ([], "error: name a study: bootstrap, objectives, continual, randomness, pseudo-labels, lambda, tau, orders; "),
         (["weather"], "error: there is no study 'weather'; the studies are bootstrap, objectives, "),
         (["tau", "--seeds", "x"], "error: --seeds x is no list of numbers"),
-        (["tau", "--benchmark", "visda"], "error: there is no benchmark 'visda'"),
+        (["tau", "--benchmark", "visda"], "error: There is no benchmark 'visda'"),
         (["tau", "--queries", "0"], "error: queries cannot be 0"),
     ],
 )

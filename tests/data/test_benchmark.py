@@ -1,4 +1,4 @@
-"""A benchmark streams its target, each sample once, and stays as it is."""
+"""A benchmark streams each sample of its target once and does not change."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,7 @@ def numbers(benchmark: Benchmark, *arguments: Any, **options: Any) -> list[list[
 
 
 @given(count=st.integers(1, 40), size=st.integers(1, 50), seed=st.integers(0, 100))
-def test_every_sample_streams_by_once_with_its_label(count: int, size: int, seed: int) -> None:
+def test_every_sample_is_streamed_once_with_its_label(count: int, size: int, seed: int) -> None:
     queries = numbers(numbered(count), size, seed)
     assert sorted(number for query in queries for number in query) == list(range(count))
     assert all(len(query) == size for query in queries[:-1])
@@ -48,7 +48,7 @@ def test_the_seed_decides_the_order() -> None:
     assert numbers(benchmark, 6, 1) != numbers(benchmark, 6, 2)
 
 
-def test_the_kind_decides_the_order_and_random_is_the_usual_one() -> None:
+def test_the_kind_decides_the_order_and_random_is_the_default() -> None:
     benchmark = numbered()
     assert numbers(benchmark, 6, 1, kind="random") == numbers(benchmark, 6, 1)
     classes = [number % 3 for query in numbers(benchmark, 6, 1, kind="by-class") for number in query]
@@ -56,7 +56,7 @@ def test_the_kind_decides_the_order_and_random_is_the_usual_one() -> None:
     assert benchmark.order(1, "drift").split(6)[2].tolist() == numbers(benchmark, 6, 1, kind="drift", start=2)[0]
 
 
-def test_a_stream_starts_and_ends_where_it_is_told() -> None:
+def test_a_stream_has_a_start_and_an_end() -> None:
     benchmark = numbered()
     whole = numbers(benchmark, 6, 1)
     assert len(whole) == 4
@@ -67,7 +67,7 @@ def test_a_stream_starts_and_ends_where_it_is_told() -> None:
     assert numbers(benchmark, 6, 1, queries=99) == whole
 
 
-def test_burning_a_query_leaves_the_benchmark_alone() -> None:
+def test_burning_a_query_does_not_change_the_benchmark() -> None:
     benchmark = numbered()
     before = benchmark.images.clone()
     numbers(benchmark, 6, 1)
@@ -77,17 +77,17 @@ def test_burning_a_query_leaves_the_benchmark_alone() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"images": torch.zeros(20, 8, 8)}, "the target of numbered has shape"),
-        ({"images": torch.full((20, 1, 8, 8), float("nan"))}, "the target of numbered has NaN"),
-        ({"images": torch.zeros(20, 3, 8, 8)}, "target and source of numbered differ in shape"),
-        ({"images": torch.zeros(20, 1, 9, 8)}, "target and source of numbered differ in shape"),
-        ({"labels": torch.zeros(19, dtype=torch.int64)}, "needs one label in 0 to 2 for each image"),
-        ({"labels": torch.full((20,), 3)}, "needs one label in 0 to 2 for each image"),
-        ({"labels": torch.full((20,), -1)}, "needs one label in 0 to 2 for each image"),
+        ({"images": torch.zeros(20, 8, 8)}, "The target of numbered has shape"),
+        ({"images": torch.full((20, 1, 8, 8), float("nan"))}, "The target of numbered has NaN"),
+        ({"images": torch.zeros(20, 3, 8, 8)}, "Target and source of numbered differ in shape"),
+        ({"images": torch.zeros(20, 1, 9, 8)}, "Target and source of numbered differ in shape"),
+        ({"labels": torch.zeros(19, dtype=torch.int64)}, "needs one label from 0 to 2 for each image"),
+        ({"labels": torch.full((20,), 3)}, "needs one label from 0 to 2 for each image"),
+        ({"labels": torch.full((20,), -1)}, "needs one label from 0 to 2 for each image"),
     ],
     ids=["shape", "nan", "channels", "size", "too-few-labels", "label-too-high", "label-negative"],
 )
-def test_a_bad_target_is_refused_with_a_sentence(change: dict[str, Any], sentence: str) -> None:
+def test_a_bad_target_is_refused(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadSource, match=sentence):
         replace(numbered(), **change)
 
@@ -111,14 +111,14 @@ def test_resizing_keeps_the_brightness_of_float_images() -> None:
 
 
 def test_resizing_averages_and_stays_in_range() -> None:
-    stripes = torch.tensor([255, 0, 0, 255], dtype=torch.uint8).repeat(4)  # sampled in the middle, all would be black
+    stripes = torch.tensor([255, 0, 0, 255], dtype=torch.uint8).repeat(4)  # without averaging, all would be black
     smaller = resize(stripes.expand(1, 1, 16, 16), 4)
     assert smaller.shape == (1, 1, 4, 4)
     assert smaller.dtype == torch.uint8
     assert (smaller.float() - 127.5).abs().max() < 40
 
 
-def test_images_of_the_right_size_are_not_touched() -> None:
+def test_images_of_the_right_size_are_not_changed() -> None:
     images = torch.randint(256, (3, 1, 8, 8), dtype=torch.uint8)
     assert torch.equal(resize(images, 8), images)
 

@@ -1,4 +1,4 @@
-"""The cache saves work, and is never in the way."""
+"""The cache saves work, and never causes an error."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from crodobo.data.cache import Arrays, cache_folder, cached
 
 
 class Maker:
-    """Counts how often it had to work."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -53,7 +53,7 @@ def test_another_name_is_another_entry(folder: Path) -> None:
     "damage",
     ["empty", "cut", "last-byte", "text", "flipped"],
 )
-def test_a_damaged_cache_is_made_again(folder: Path, damage: str) -> None:
+def test_a_damaged_entry_is_made_again(folder: Path, damage: str) -> None:
     make = Maker()
     cached("numbers", make)
     path = folder / "numbers.npz"
@@ -75,13 +75,13 @@ def test_a_damaged_cache_is_made_again(folder: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["method", "bare-array"])
-def test_a_cache_damaged_in_its_headers_is_made_again(folder: Path, damage: str) -> None:
+def test_an_entry_with_damaged_headers_is_made_again(folder: Path, damage: str) -> None:
     make = Maker()
     cached("numbers", make)
     path = folder / "numbers.npz"
     if damage == "method":
         content = bytearray(path.read_bytes())
-        content[content.index(b"PK\x01\x02") + 10] = 0x63  # a compression method that nobody knows
+        content[content.index(b"PK\x01\x02") + 10] = 0x63  # an unknown compression method
         path.write_bytes(content)
     else:
         with path.open("wb") as file:

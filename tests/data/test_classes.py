@@ -1,4 +1,4 @@
-"""Classes of two domains come under one set of names, or both lists are shown."""
+"""Classes of two domains get one set of names, or the error lists both sets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from crodobo.errors import BadData, CrodoboError
 def listing(*labels: str) -> Listing:
     """Pictures that carry their number as brightness."""
     pixels = np.arange(len(labels), dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2)
-    return Listing(ArrayPictures(pixels, "some"), list(labels), "the/place")
+    return Listing(ArrayPictures(pixels), list(labels), "the/place")
 
 
 def seen(found: Listing) -> list[tuple[int, str]]:
@@ -58,27 +58,29 @@ def test_numbers_may_be_common_names(file: Callable[[str], Path]) -> None:
     assert read_classes(file("[source]\nzero = 0\none = 1")).source == {"zero": "0", "one": "1"}
 
 
-def test_no_file_leaves_all_as_it_is() -> None:
+def test_without_a_file_nothing_is_renamed() -> None:
     found = listing("b", "a")
     assert rename(found, Classes().source, "source").labels == ["b", "a"]
 
 
-def test_a_class_that_is_not_there_is_named_where_a_file_names_it() -> None:
+def test_an_unknown_class_in_a_file_is_an_error() -> None:
     with pytest.raises(BadData) as raised:
         rename(listing("cat", "dog"), {"cats": "pet", "dog": "pet"}, "target")
-    assert str(raised.value) == "the classes' file names cats in [target], but the/place has cat, dog"
+    assert (
+        str(raised.value) == "The file of classes names cats in [target], but the/place has cat, dog. Correct the file."
+    )
     assert rename(listing("dog"), {"cats": "pet", "dog": "pet"}, "target", strict=False).labels == ["pet"]
 
 
 def test_dropping_everything_is_refused() -> None:
-    with pytest.raises(BadData, match="every class of the/place is dropped; it has 2, 10, cat"):
+    with pytest.raises(BadData, match="drops every class of the/place, which has 2, 10, cat"):
         rename(listing("10", "2", "cat"), {"*": False}, "source")
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("[source\n", "is not TOML"),
+        ("[source\n", "is not valid TOML"),
         ("[colour]\na = 'b'", "there is no setting colour here; the settings are names, source, target"),
         ("source = 3", "source cannot be 3"),
         ("[source]\ncat = true", "cannot be True"),
@@ -87,43 +89,44 @@ def test_dropping_everything_is_refused() -> None:
         ("names = 'cat'", "names cannot be cat"),
     ],
 )
-def test_a_file_that_makes_no_sense_gets_one_sentence(file: Callable[[str], Path], content: str, sentence: str) -> None:
+def test_an_invalid_file_is_an_error(file: Callable[[str], Path], content: str, sentence: str) -> None:
     with pytest.raises(CrodoboError) as raised:
         read_classes(file(content))
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere.toml", tmp_path):
-        with pytest.raises(BadData, match=f"the classes' file {path} cannot be read"):
+        with pytest.raises(BadData, match=f"The file of classes {path} cannot be read"):
             read_classes(path)
     (tmp_path / "latin.toml").write_bytes(b"[source]\n\xe9 = 1")
-    with pytest.raises(BadData, match="is not TOML"):
+    with pytest.raises(BadData, match="is not valid TOML"):
         read_classes(tmp_path / "latin.toml")
 
 
-def test_names_are_in_order_numbers_by_their_size_and_the_target_may_lack_some() -> None:
+def test_names_are_sorted_and_the_target_may_lack_some() -> None:
     assert common_names({"10": 1, "9": 1, "b": 1, "a": 1}, {"9": 1}, None) == ["9", "10", "a", "b"]
     assert common_names({"b": 1, "a": 1}, {}, ("b", "a")) == ["b", "a"]
 
 
-def test_classes_that_do_not_match_are_named_with_both_lists() -> None:
+def test_if_classes_do_not_match_the_error_lists_both_sets() -> None:
     with pytest.raises(BadData) as raised:
         common_names({"cat": 1, "dog": 1}, {"Cat": 1, "dog": 1, "owl": 2}, None)
     assert str(raised.value) == (
-        "the target has classes Cat, owl that the source does not have; the source has cat, dog; the target has "
-        "Cat, dog, owl; give them common names in a file (--classes)"
+        "The target has Cat, owl, which the source does not have. The source has cat, dog; the target has Cat, dog, "
+        "owl. Give the classes common names in a file."
     )
+    assert raised.value.settings == ("classes",)
 
 
 @pytest.mark.parametrize("names", [("cat", "owl"), ("cat",), ("cat", "dog", "dog"), ("cat", "dog", "owl")])
-def test_a_list_of_names_has_to_be_that_of_the_source(names: tuple[str, ...]) -> None:
-    with pytest.raises(BadData, match=f"the classes are to be {', '.join(names)}, but the source has cat, dog"):
+def test_the_list_of_names_must_match_the_source(names: tuple[str, ...]) -> None:
+    with pytest.raises(BadData, match=f"The names of the classes are {', '.join(names)}, but the source has cat, dog"):
         common_names({"cat": 1, "dog": 1}, {"cat": 1}, names)
 
 
 def test_a_long_list_of_names_is_cut_short() -> None:
     many = {str(number): 1 for number in range(100)}
-    with pytest.raises(BadData, match="38, 39 and 60 more; the target has x;"):
+    with pytest.raises(BadData, match=r"38, 39 and 60 more; the target has x\. Give"):
         common_names(many, {"x": 1}, None)

@@ -1,4 +1,4 @@
-"""Whatever an image file is, it becomes pixels of one shape, or a reason why not."""
+"""Every image file becomes pixels of one shape, or an error with the reason."""
 
 import contextlib
 import io
@@ -33,7 +33,7 @@ def plain(colour: int | tuple[int, ...], mode: str = "RGB", size: tuple[int, int
 
 
 def quarters(width: int = 64, height: int = 48) -> np.ndarray:
-    """Four fields, each of another colour, so that every turn and mirror shows; height × width × 3."""
+    """Four fields of different colours, so that every rotation and mirror shows; height × width × 3."""
     picture = np.zeros((height, width, 3), np.uint8)
     picture[: height // 2, : width // 2] = (200, 40, 40)
     picture[: height // 2, width // 2 :] = (40, 200, 40)
@@ -51,12 +51,12 @@ def png_that_claims(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
 
 
-def test_pixels_of_the_right_size_are_taken_as_they_are() -> None:
+def test_pixels_of_the_right_size_are_unchanged() -> None:
     picture = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
     found = decode(encoded(Image.fromarray(picture)), SQUARE)
     assert found.dtype == np.uint8
     assert np.array_equal(found, picture.transpose(2, 0, 1))
-    found[:] = 0  # it is a copy of one's own, which can be overwritten
+    found[:] = 0  # it is a copy, which can be overwritten
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_picture_is_turned_upright(kind: str, orientation: int, turned_away: A
 )
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-def test_damaged_exif_data_does_not_cost_the_picture(kind: str, exif: bytes) -> None:
+def test_damaged_exif_data_is_ignored(kind: str, exif: bytes) -> None:
     assert np.abs(decode(encoded(plain((200, 100, 50)), kind, exif=exif), SQUARE)[0].astype(int) - 200).max() < 4
 
 
@@ -128,13 +128,13 @@ def test_numbers_of_other_ranges_become_bytes(values: np.ndarray, expected: list
     assert found.ravel().tolist() == expected
 
 
-def test_pixels_that_are_no_numbers_are_refused() -> None:
+def test_pixels_that_are_not_numbers_are_refused() -> None:
     values = np.full((4, 4), np.nan, np.float32)
-    with pytest.raises(BadImage, match="no numbers"):
+    with pytest.raises(BadImage, match="not numbers"):
         decode(encoded(Image.fromarray(values), "TIFF"), SQUARE)
 
 
-def test_grey_and_colour_become_what_is_asked_for() -> None:
+def test_grey_and_colour_are_converted_into_each_other() -> None:
     grey, colour = encoded(plain(90, "L")), encoded(plain((255, 0, 0)))
     assert decode(grey, SQUARE).reshape(3, -1).tolist() == [[90] * 256] * 3
     assert set(decode(grey, (1, 16, 16)).ravel().tolist()) == {90}
@@ -143,7 +143,7 @@ def test_grey_and_colour_become_what_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0, 51, 128, 255])
-def test_what_is_seen_through_is_white(alpha: int) -> None:
+def test_transparent_parts_become_white(alpha: int) -> None:
     seen = [round((value * alpha + 255 * (255 - alpha)) / 255) for value in (200, 100, 0)]
     found = decode(encoded(plain((200, 100, 0, alpha), "RGBA")), SQUARE)[:, 0, 0].astype(int)
     assert np.abs(found - seen).max() <= 1
@@ -151,13 +151,13 @@ def test_what_is_seen_through_is_white(alpha: int) -> None:
     assert abs(int(grey) - seen[1]) <= 1
 
 
-def test_a_palette_with_transparency_lies_over_white() -> None:
+def test_a_palette_with_transparency_is_shown_on_white() -> None:
     picture = Image.new("P", (16, 16))
     picture.putpalette([10, 20, 30, 200, 100, 0, 0, 0, 0])
     for column in range(16):
         picture.paste(column % 3, (column, 0, column + 1, 16))
-    png = decode(encoded(picture, transparency=bytes([255, 128, 0])), SQUARE)  # a degree for each colour
-    gif = decode(encoded(picture, "GIF", transparency=1), SQUARE)  # one colour that is not there
+    png = decode(encoded(picture, transparency=bytes([255, 128, 0])), SQUARE)  # an opacity for each colour
+    gif = decode(encoded(picture, "GIF", transparency=1), SQUARE)  # one transparent colour
     assert png[:, 0, :3].T.tolist() == [[10, 20, 30], [227, 177, 127], [255, 255, 255]]
     assert gif[:, 0, :3].T.tolist() == [[10, 20, 30], [255, 255, 255], [0, 0, 0]]
     assert decode(encoded(picture), SQUARE)[:, 0, 1].tolist() == [200, 100, 0]
@@ -169,7 +169,7 @@ def test_a_colour_that_is_marked_as_transparent_is_white(mode: str, value: Any) 
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
-def test_printers_colours_come_close_to_those_of_the_screen(kind: str) -> None:
+def test_cmyk_colours_come_close_to_rgb(kind: str) -> None:
     original = quarters()
     found = decode(encoded(Image.fromarray(original).convert("CMYK"), kind), (3, 48, 64)).transpose(1, 2, 0)
     inside = np.s_[4:20, 4:28]
@@ -177,7 +177,7 @@ def test_printers_colours_come_close_to_those_of_the_screen(kind: str) -> None:
     assert abs(found.mean() - original.mean()) < 4
 
 
-def test_the_first_picture_of_several_is_taken() -> None:
+def test_the_first_picture_of_several_is_used() -> None:
     pictures = [plain((200, 0, 0)), plain((0, 0, 200))]
     for kind in ("GIF", "TIFF", "WEBP", "MPO"):
         found = decode(encoded(pictures[0], kind, save_all=True, append_images=pictures[1:]), SQUARE)
@@ -186,7 +186,7 @@ def test_the_first_picture_of_several_is_taken() -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"])
-def test_the_usual_kinds_are_read(kind: str) -> None:
+def test_the_usual_formats_are_decoded(kind: str) -> None:
     found = decode(encoded(plain((200, 100, 48)), kind), SQUARE).reshape(3, -1).mean(1)
     assert np.abs(found - [200, 100, 48]).max() < 4
 
@@ -222,7 +222,7 @@ def test_any_size_and_mode_becomes_the_shape(width: int, height: int, shape: Any
 
 
 @pytest.mark.parametrize("size", [(5000, 1), (1, 5000)])
-def test_a_line_of_pixels_fits_too(size: tuple[int, int]) -> None:
+def test_an_image_of_one_row_or_column_is_decoded(size: tuple[int, int]) -> None:
     for fit in ("squash", "crop", "pad"):
         assert decode(encoded(plain((9, 9, 9), size=size)), SQUARE, fit).shape == SQUARE  # type: ignore[arg-type]
 
@@ -237,7 +237,7 @@ def test_a_line_of_pixels_fits_too(size: tuple[int, int]) -> None:
     ],
     ids=["png", "png-of-100-million", "bmp", "ppm"],
 )
-def test_a_decompression_bomb_is_refused_before_memory_is_taken(content: bytes) -> None:
+def test_a_decompression_bomb_is_refused_before_memory_is_allocated(content: bytes) -> None:
     tracemalloc.start()
     started = time.perf_counter()
     with pytest.raises(BadImage, match="89,478,485 pixels, a decompression bomb"):
@@ -247,7 +247,7 @@ def test_a_decompression_bomb_is_refused_before_memory_is_taken(content: bytes) 
     tracemalloc.stop()
 
 
-def test_a_bomb_is_refused_also_where_warnings_are_silenced() -> None:
+def test_a_bomb_is_refused_if_warnings_are_silenced() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(BadImage, match="decompression bomb"):
@@ -259,7 +259,7 @@ def test_a_truncated_file_is_refused(kind: str) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     content = encoded(Image.fromarray(noise), kind)
     for length in (len(content) // 2, 40, 12):
-        with pytest.raises(BadImage, match=r"^it is (damaged|no image of a known kind)"):
+        with pytest.raises(BadImage, match=r"^it is (damaged|not an image of a known format)"):
             decode(content[:length], SQUARE)
 
 
@@ -267,16 +267,16 @@ def test_a_truncated_file_is_refused(kind: str) -> None:
     ("content", "reason"),
     [
         (b"", "it is empty"),
-        (b"no picture at all", "it is no image of a known kind"),
-        (b'<svg xmlns="http://www.w3.org/2000/svg"><rect/></svg>', "it is no image of a known kind"),
-        (b"PK\x03\x04" + bytes(60), "it is no image of a known kind"),
-        (b"%PDF-1.7\n" + bytes(60), "it is no image of a known kind"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "it is no image of a known kind"),
-        (bytes(1000), "it is no image of a known kind"),
+        (b"no picture at all", "it is not an image of a known format"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"><rect/></svg>', "it is not an image of a known format"),
+        (b"PK\x03\x04" + bytes(60), "it is not an image of a known format"),
+        (b"%PDF-1.7\n" + bytes(60), "it is not an image of a known format"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "it is not an image of a known format"),
+        (bytes(1000), "it is not an image of a known format"),
     ],
     ids=["empty", "text", "svg", "zip", "pdf", "postscript", "zeros"],
 )
-def test_what_is_no_image_gets_its_reason(content: bytes, reason: str) -> None:
+def test_a_file_that_is_not_an_image_is_refused_with_the_reason(content: bytes, reason: str) -> None:
     with pytest.raises(BadImage) as raised:
         decode(content, SQUARE)
     assert str(raised.value) == reason
@@ -285,7 +285,7 @@ def test_what_is_no_image_gets_its_reason(content: bytes, reason: str) -> None:
 @given(
     noise=st.binary(min_size=1, max_size=40), place=st.integers(0, 400), kind=st.sampled_from(["PNG", "GIF", "JPEG"])
 )
-def test_a_scribbled_over_file_gives_pixels_or_a_reason(noise: bytes, place: int, kind: str) -> None:
+def test_a_randomly_damaged_file_gives_pixels_or_a_reason(noise: bytes, place: int, kind: str) -> None:
     content = bytearray(encoded(Image.fromarray(quarters(32, 24)), kind))
     content[place : place + len(noise)] = noise
     with contextlib.suppress(BadImage):

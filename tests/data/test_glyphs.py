@@ -1,8 +1,15 @@
 """The glyphs benchmark: printed digits to handwriting."""
 
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
+import crodobo.data
 from crodobo.data import Benchmark, load_benchmark
 from crodobo.data.glyphs import render_digits
 from crodobo.errors import BadSettings
@@ -13,13 +20,13 @@ def glyphs() -> Benchmark:
     return load_benchmark("glyphs")
 
 
-def test_the_source_is_12_000_printed_digits_in_balance(glyphs: Benchmark) -> None:
+def test_the_source_is_12_000_printed_digits_in_balanced_classes(glyphs: Benchmark) -> None:
     assert glyphs.source.images.shape == (12_000, 1, 32, 32)
     assert torch.bincount(glyphs.source.labels).tolist() == [1200] * 10
     assert glyphs.source.classes == tuple("0123456789")
 
 
-def test_the_target_is_5_000_handwritten_digits_in_balance(glyphs: Benchmark) -> None:
+def test_the_target_is_5_000_handwritten_digits_in_balanced_classes(glyphs: Benchmark) -> None:
     assert glyphs.images.shape == (5_000, 1, 32, 32)
     assert glyphs.images.dtype == torch.uint8
     assert torch.bincount(glyphs.labels).tolist() == [500] * 10
@@ -39,7 +46,7 @@ def test_digits_are_never_mirrored(glyphs: Benchmark) -> None:
     assert not glyphs.augment.flip
 
 
-def test_rendering_is_decided_by_the_seed() -> None:
+def test_the_seed_decides_the_rendering() -> None:
     first, again, other = (render_digits(60, seed) for seed in (3, 3, 4))
     assert (first[0] == again[0]).all()
     assert (first[1] == again[1]).all()
@@ -56,13 +63,46 @@ def test_a_digit_looks_more_like_its_own_class_than_like_the_others() -> None:
     assert (nearest == classes[800:]).float().mean() > 0.25  # chance is 0.1
 
 
-def test_glyphs_come_at_another_size() -> None:
+def test_glyphs_can_be_resized() -> None:
     smaller = load_benchmark("glyphs", image_size=16)
     assert smaller.source.shape == (1, 16, 16)
     assert smaller.images.shape == (5_000, 1, 16, 16)
     assert smaller.images.dtype == torch.uint8
 
 
-def test_an_unknown_benchmark_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(BadSettings, match=r"no benchmark 'visda'; the benchmarks are glyphs"):
+def test_the_error_about_an_unknown_benchmark_names_the_known_ones() -> None:
+    with pytest.raises(BadSettings, match=r"There is no benchmark 'visda'. Choose glyphs or a preset"):
         load_benchmark("visda")
+
+
+EXTRAS = ("mlxtend", "matplotlib", "jinja2", "pyarrow")
+
+
+def run_without(packages: tuple[str, ...], program: str, cache: Path) -> str:
+    """Run a program in a process where these packages cannot be imported, and return its output."""
+    block = f"import sys; sys.modules.update(dict.fromkeys({packages!r}))\n"
+    environment = os.environ | {"CRODOBO_CACHE": str(cache)}
+    return subprocess.run(
+        [sys.executable, "-c", block + program], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_no_module_of_the_data_needs_an_extra(tmp_path: Path) -> None:
+    modules = ["crodobo", *(f"crodobo.data.{module.name}" for module in pkgutil.iter_modules(crodobo.data.__path__))]
+    assert "crodobo.data.glyphs" in modules
+    assert run_without(EXTRAS, f"import {', '.join(modules)}; print('fine')", tmp_path) == "fine\n"
+
+
+@pytest.mark.parametrize("package", ["mlxtend", "matplotlib"])
+def test_without_the_extra_the_error_says_what_to_install(package: str, tmp_path: Path) -> None:
+    program = """
+from crodobo import CrodoboError, load_benchmark
+try:
+    load_benchmark("glyphs")
+except CrodoboError as error:
+    print(error.problem, error.remedy, sep="\\n")
+"""
+    assert run_without((package,), program, tmp_path).splitlines() == [
+        f"The benchmark glyphs needs {package}, which is not installed.",
+        'Install it with `pip install "crodobo[benchmarks]"`.',
+    ]

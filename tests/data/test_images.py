@@ -1,4 +1,4 @@
-"""Images that are read by their numbers, and queries that are made while the one before is at work."""
+"""Images that are read when they are indexed, and queries that are made while the one before is processed."""
 
 import gc
 import threading
@@ -17,9 +17,9 @@ from crodobo.core.source import Source
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.images import DecodedOnRead, MemoryMapped
 from crodobo.data.pictures import ArrayPictures, Files
-from crodobo.data.prefetch import ahead
+from crodobo.data.prefetch import prefetch
 from crodobo.data.stream import from_folder
-from crodobo.errors import BadData, BadImage
+from crodobo.errors import BadData, BadImage, BadSource
 from crodobo.views.augment import Augment
 
 SHAPE = (1, 8, 8)
@@ -27,7 +27,7 @@ SHAPE = (1, 8, 8)
 
 def numbered(count: int) -> ArrayPictures:
     """Pictures that carry their number as brightness."""
-    return ArrayPictures(np.arange(count, dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2), "numbers")
+    return ArrayPictures(np.arange(count, dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -37,7 +37,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_pictures_decoded_on_read_come_in_the_order_that_is_asked_for() -> None:
+def test_pictures_decoded_on_read_come_in_the_requested_order() -> None:
     images = DecodedOnRead(numbered(10), SHAPE, "squash")
     assert (len(images), tuple(images.shape), images.dtype) == (10, (10, 1, 8, 8), torch.uint8)
     chosen = torch.tensor([7, 0, 9, 7, 3])
@@ -50,11 +50,11 @@ def test_pictures_decoded_on_read_come_in_the_order_that_is_asked_for() -> None:
 def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no")
     images = DecodedOnRead(Files(tmp_path, ["bad.png"]), SHAPE, "squash")
-    with pytest.raises(BadImage, match=r"bad\.png cannot be used: it is no image"):
+    with pytest.raises(BadImage, match=r"bad\.png cannot be used: it is not an image"):
         images[torch.tensor([0])]
 
 
-def test_mapped_images_are_drawn_by_many_threads_at_a_time(tmp_path: Path) -> None:
+def test_mapped_images_are_read_by_many_threads_at_once(tmp_path: Path) -> None:
     pixels = np.arange(200, dtype=np.uint8)[:, None, None, None].repeat(8, 2).repeat(8, 3)
     (tmp_path / "pixels").write_bytes(pixels.tobytes())
     images = MemoryMapped(tmp_path / "pixels", pixels.shape)
@@ -75,13 +75,13 @@ def test_mapped_images_are_drawn_by_many_threads_at_a_time(tmp_path: Path) -> No
     assert wrong == []
 
 
-def test_items_come_in_order_and_all_of_them() -> None:
-    assert list(ahead(iter(range(50)))) == list(range(50))
-    assert list(ahead([])) == []
-    assert list(ahead(iter([None, 0, False]))) == [None, 0, False]
+def test_all_items_come_in_order() -> None:
+    assert list(prefetch(iter(range(50)))) == list(range(50))
+    assert list(prefetch([])) == []
+    assert list(prefetch(iter([None, 0, False]))) == [None, 0, False]
 
 
-def test_the_next_item_is_made_while_the_last_is_at_work_and_no_more() -> None:
+def test_only_the_next_item_is_made_in_advance() -> None:
     made: list[int] = []
 
     def items() -> Iterator[int]:
@@ -89,7 +89,7 @@ def test_the_next_item_is_made_while_the_last_is_at_work_and_no_more() -> None:
             made.append(number)
             yield number
 
-    for number in ahead(items()):
+    for number in prefetch(items()):
         until(lambda number=number: len(made) == min(number + 2, 5))  # type: ignore[misc]
         time.sleep(0.02)
         assert made == list(range(min(number + 2, 5)))
@@ -99,7 +99,7 @@ def test_items_are_made_by_another_thread_of_this_process() -> None:
     def items() -> Iterator[int]:
         yield threading.get_ident()
 
-    (maker,) = ahead(items())
+    (maker,) = prefetch(items())
     assert maker != threading.get_ident()
 
 
@@ -109,19 +109,19 @@ def test_an_error_comes_after_the_items_before_it() -> None:
         yield 2
         raise BadImage("the third is broken")
 
-    found = ahead(items())
+    found = prefetch(items())
     assert [next(found), next(found)] == [1, 2]
     with pytest.raises(BadImage, match="the third is broken"):
         next(found)
 
 
-def test_what_cannot_be_iterated_is_an_error_and_no_stand_still() -> None:
+def test_something_that_is_not_iterable_is_an_error() -> None:
     with pytest.raises(TypeError):
-        next(ahead(3))  # type: ignore[arg-type]
+        next(prefetch(3))  # type: ignore[arg-type]
 
 
 class Watched:
-    """Queries whose memory can be looked at from outside."""
+    """Queries whose memory can be inspected from outside."""
 
     def __init__(self) -> None:
         self.memory: list[Tensor] = []
@@ -135,10 +135,10 @@ class Watched:
         return [int(memory.sum()) == 0 for memory in self.memory]
 
 
-def test_leaving_early_burns_the_query_that_lies_ready() -> None:
+def test_stopping_early_burns_the_query_that_is_ready() -> None:
     watched = Watched()
     threads = threading.active_count()
-    queries = ahead(watched)
+    queries = prefetch(watched)
     with next(queries):
         until(lambda: len(watched.memory) == 2)
         assert watched.burned() == [False, False]
@@ -147,11 +147,11 @@ def test_leaving_early_burns_the_query_that_lies_ready() -> None:
     assert threading.active_count() == threads
 
 
-def test_an_error_in_the_loop_burns_the_query_that_lies_ready() -> None:
+def test_an_error_in_the_loop_burns_the_query_that_is_ready() -> None:
     watched = Watched()
 
     def work() -> None:
-        for query in ahead(watched):
+        for query in prefetch(watched):
             with query:
                 until(lambda: len(watched.memory) == 2)
                 raise ValueError("in the middle")
@@ -162,9 +162,9 @@ def test_an_error_in_the_loop_burns_the_query_that_lies_ready() -> None:
     assert watched.burned() == [True, True]
 
 
-def test_queries_are_burned_one_by_one_as_the_loop_goes_on() -> None:
+def test_queries_are_burned_one_by_one() -> None:
     watched = Watched()
-    for number, query in enumerate(ahead(watched)):
+    for number, query in enumerate(prefetch(watched)):
         assert watched.burned()[:number] == [True] * number
         with query:
             assert int(query.images.max()) == number + 1
@@ -176,7 +176,7 @@ def benchmark(images: DecodedOnRead) -> Benchmark:
     return Benchmark("some", "some", source, images, torch.arange(len(images)) % 2, Augment())
 
 
-def test_a_stream_of_decoded_images_is_that_of_a_tensor() -> None:
+def test_a_stream_of_decoded_images_equals_that_of_a_tensor() -> None:
     images = DecodedOnRead(numbered(20), SHAPE, "squash")
     from_disk = benchmark(images)
     seen = []
@@ -189,13 +189,11 @@ def test_a_stream_of_decoded_images_is_that_of_a_tensor() -> None:
 
 
 def test_a_target_of_another_shape_is_refused() -> None:
-    from crodobo.errors import BadSource
-
     with pytest.raises(BadSource, match="differ in shape"):
         benchmark(DecodedOnRead(numbered(4), (3, 8, 8), "squash"))
 
 
-def test_a_folder_streams_mixed_each_image_with_its_path_and_the_same_way_each_time(tmp_path: Path) -> None:
+def test_a_folder_is_streamed_in_a_repeatable_random_order_with_paths(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"{number}").mkdir()
         Image.new("L", (8, 8), number).save(tmp_path / f"{number}/x.png")
@@ -219,7 +217,7 @@ def test_a_folder_streams_mixed_each_image_with_its_path_and_the_same_way_each_t
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_folder_without_images_is_named(tmp_path: Path, there: bool) -> None:
+def test_a_folder_without_images_is_an_error(tmp_path: Path, there: bool) -> None:
     folder = tmp_path if there else tmp_path / "nowhere"
-    with pytest.raises(BadData, match=f"there is no image under {folder}"):
+    with pytest.raises(BadData, match=f"There is no image in {folder}"):
         from_folder(folder)

@@ -1,4 +1,4 @@
-"""Listings: every form in which people keep images and labels, and what is wrong with one that cannot be read."""
+"""Listings are read from every usual layout; the error about an unreadable one names the problem."""
 
 import gzip
 import io
@@ -20,7 +20,7 @@ ONE = (1, 8, 8)
 
 
 def picture(grey: int) -> bytes:
-    """A PNG of one brightness, which says which picture it is."""
+    """A PNG of one brightness, which identifies the picture."""
     file = io.BytesIO()
     Image.new("L", (8, 8), grey).save(file, "PNG")
     return file.getvalue()
@@ -78,7 +78,7 @@ def test_a_folder_of_class_folders(tmp_path: Path) -> None:
     assert read_listing(tmp_path).counts == {"cat": 1, "dog": 2}
 
 
-def test_names_that_are_no_text_are_read(tmp_path: Path) -> None:
+def test_file_names_that_are_not_text_are_read(tmp_path: Path) -> None:
     put(tmp_path / "été/ü ß.png", 1)
     odd = os.path.join(os.fsencode(tmp_path), b"b")
     os.mkdir(odd)
@@ -112,7 +112,7 @@ def test_paths_with_spaces_and_absolute_paths_in_a_list(tmp_path: Path) -> None:
         assert seen(read_listing(tmp_path / "list")) == [(1, "x"), (2, "y")]
 
 
-def test_a_list_whose_name_is_like_an_idx_file_is_a_list(three: Path) -> None:
+def test_a_list_named_like_an_idx_file_is_read_as_a_list(three: Path) -> None:
     (three / "train_idx1.txt").write_text("img/10.png a\nimg/20.png b\n")
     assert seen(read_listing(three / "train_idx1.txt")) == [(10, "a"), (20, "b")]
 
@@ -128,7 +128,7 @@ def test_a_list_whose_name_is_like_an_idx_file_is_a_list(three: Path) -> None:
         ("t.tsv", "file\tlabel\nimg/10.png\ta\nimg/20.png\tb\n", None),
     ],
 )
-def test_a_table_with_columns_of_usual_names_or_named_ones(three: Path, name: str, content: str, columns: Any) -> None:
+def test_a_table_with_usual_or_named_columns(three: Path, name: str, content: str, columns: Any) -> None:
     (three / name).write_text(content)
     assert seen(read_listing(three / name, columns)) == [(10, "a"), (20, "b")]
 
@@ -151,7 +151,7 @@ def test_parquet_with_images_or_paths(three: Path, form: str) -> None:
     }[form]
     listing = read_listing(put_parquet(three / "t.parquet", image=images, label=[5, 6, 5], other=[0, 0, 0]))
     assert seen(listing) == [(10, "5"), (20, "6"), (30, "5")]
-    assert seen(listing.chosen([2, 0])) == [(30, "5"), (10, "5")]
+    assert seen(listing.select([2, 0])) == [(30, "5"), (10, "5")]
 
 
 def test_parquet_with_columns_that_are_named(tmp_path: Path) -> None:
@@ -165,10 +165,10 @@ def test_idx_files_by_their_folder_or_by_name(tmp_path: Path, packed: bool) -> N
     train = put_idx(tmp_path, "train", [1, 2], [7, 8], packed)
     assert seen(read_listing(tmp_path)) == seen(read_listing(train)) == [(1, "7"), (2, "8")]
     assert seen(read_listing(test)) == [(3, "9")]
-    assert seen(read_listing(tmp_path).chosen([1])) == [(2, "8")]
+    assert seen(read_listing(tmp_path).select([1])) == [(2, "8")]
 
 
-def test_idx_files_with_dots_and_labels_packed_otherwise(tmp_path: Path) -> None:
+def test_idx_files_with_dots_in_their_names_and_gzipped_labels(tmp_path: Path) -> None:
     put_idx(tmp_path, "train", [1, 2], [7, 8])
     (tmp_path / "train-images-idx3-ubyte").rename(tmp_path / "train-images.idx3-ubyte")
     labels = tmp_path / "train-labels-idx1-ubyte"
@@ -190,41 +190,41 @@ DAMAGED_GZIP = gzip.compress(SOUND)[:10] + b"\xff" * 20
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda p: p / "nowhere", "there is no {}/nowhere; check the path"),
-        (lambda p: put(p / "one.png", 1), "one.png is one image; give a folder"),
-        (lambda p: put(p / "f/1.png", 1).parent, "{}/f has no folder for each class; it should look like f/cat/1.jpg"),
-        (lambda p: (p / "f/cat").mkdir(parents=True) or p / "f", "the folders of {}/f hold no image (.jpg,"),
-        (lambda p: written(p / "l.txt", "img/1.png 0\nonlyone\n"), "line 2 of {}/l.txt is no `path label`: 'onlyone'"),
-        (lambda p: written(p / "l.txt", ""), "{}/l.txt has no image"),
-        (lambda p: written(p / "l", b"\xff\xfe\x00\x80"), "{}/l is no list: it is not text"),
-        (lambda p: written(p / "t.csv", ""), "{}/t.csv has no column that is clearly the one of images; it is empty"),
-        (lambda p: written(p / "t.csv", "a,b\n1,2\n"), "clearly the one of images; its columns are a, b: name them"),
-        (lambda p: written(p / "t.csv", "file,b\n1,2\n"), "clearly the one of labels; its columns are file, b"),
-        (lambda p: written(p / "t.csv", "file,label\n"), "{}/t.csv has no image"),
-        (lambda p: written(p / "t.csv", "file,label\na.png,0\nb.png\n"), "row 3 of {}/t.csv has no label"),
-        (lambda p: written(p / "t.csv", "file,label\n,0\n"), "row 2 of {}/t.csv has no file"),
-        (lambda p: written(p / "t.csv", b"file,label\n\xff,0\n"), "{}/t.csv cannot be read as a table"),
-        (lambda p: (p / "d.csv").mkdir() or p / "d.csv", "d.csv has no folder for each class"),
+        (lambda p: p / "nowhere", "There is no {}/nowhere. Check the path."),
+        (lambda p: put(p / "one.png", 1), "one.png is a single image. Give a folder"),
+        (lambda p: put(p / "f/1.png", 1).parent, "{}/f has no class folders. Arrange it like f/cat/1.jpg"),
+        (lambda p: (p / "f/cat").mkdir(parents=True) or p / "f", "The class folders of {}/f have no images (.jpg,"),
+        (lambda p: written(p / "l.txt", "img/1.png 0\nonlyone\n"), "Line 2 of {}/l.txt is 'onlyone'. Write a path"),
+        (lambda p: written(p / "l.txt", ""), "{}/l.txt has no images"),
+        (lambda p: written(p / "l", b"\xff\xfe\x00\x80"), "{}/l is not a text file in UTF-8"),
+        (lambda p: written(p / "t.csv", ""), "{}/t.csv has no column with a usual name for images: it is empty"),
+        (lambda p: written(p / "t.csv", "a,b\n1,2\n"), "usual name for images: its columns are a, b. Name the columns"),
+        (lambda p: written(p / "t.csv", "file,b\n1,2\n"), "usual name for labels: its columns are file, b"),
+        (lambda p: written(p / "t.csv", "file,label\n"), "{}/t.csv has no images"),
+        (lambda p: written(p / "t.csv", "file,label\na.png,0\nb.png\n"), "Row 3 of {}/t.csv has no label"),
+        (lambda p: written(p / "t.csv", "file,label\n,0\n"), "Row 2 of {}/t.csv has no file"),
+        (lambda p: written(p / "t.csv", b"file,label\n\xff,0\n"), "{}/t.csv is not a text file in UTF-8"),
+        (lambda p: (p / "d.csv").mkdir() or p / "d.csv", "d.csv has no class folders"),
         (lambda p: written(p / "t.parquet", "no table"), "{}/t.parquet cannot be read as Parquet"),
         (lambda p: written(p / "t.parquet", ""), "{}/t.parquet cannot be read as Parquet"),
-        (lambda p: put_parquet(p / "t.pq", a=["x"], b=[0]), "clearly the one of images; its columns are a, b"),
-        (lambda p: put_parquet(p / "t.pq", image=[1], label=[0]), "the column image of {}/t.pq holds no images"),
-        (lambda p: put_parquet(p / "t.pq", image=[b"", b""], label=[0, None]), "row 2 of {}/t.pq has no label"),
-        (lambda p: put_parquet(p / "t.pq", image=["a", None], label=[0, 1]), "row 2 of {}/t.pq has no image"),
+        (lambda p: put_parquet(p / "t.pq", a=["x"], b=[0]), "usual name for images: its columns are a, b"),
+        (lambda p: put_parquet(p / "t.pq", image=[1], label=[0]), "The column image of {}/t.pq has no images"),
+        (lambda p: put_parquet(p / "t.pq", image=[b"", b""], label=[0, None]), "Row 2 of {}/t.pq has no label"),
+        (lambda p: put_parquet(p / "t.pq", image=["a", None], label=[0, 1]), "Row 2 of {}/t.pq has no image"),
         (lambda p: wrong_idx(p, SOUND[:-1]), "train-images-idx3-ubyte cannot be read as IDX"),
         (lambda p: wrong_idx(p, b""), "train-images-idx3-ubyte cannot be read as IDX"),
-        (lambda p: wrong_idx(p, b"\0\0\x0d" + SOUND[3:]), "it does not hold bytes"),
+        (lambda p: wrong_idx(p, b"\0\0\x0d" + SOUND[3:]), "it does not contain bytes"),
         (lambda p: wrong_idx(p, gzip.compress(SOUND)[:-9]), "cannot be read as IDX (Compressed file ended"),
         (lambda p: wrong_idx(p, DAMAGED_GZIP), "cannot be read as IDX (Error -3 while decompressing data"),
-        (lambda p: wrong_idx(p, idx(np.zeros((3, 8, 8)))), "do not belong together: shapes (3, 8, 8) and (2,)"),
-        (lambda p: wrong_idx(p, idx(np.zeros((2, 8)))), "do not belong together: shapes (2, 8) and (2,)"),
+        (lambda p: wrong_idx(p, idx(np.zeros((3, 8, 8)))), "do not match: their shapes are (3, 8, 8) and (2,)"),
+        (lambda p: wrong_idx(p, idx(np.zeros((2, 8)))), "do not match: their shapes are (2, 8) and (2,)"),
         (
             lambda p: (put_idx(p, "train", [1], [0]), (p / "train-labels-idx1-ubyte").unlink()) and p,
-            "beside {}/train-images-idx3-ubyte there is no file of its labels",
+            "The labels of {}/train-images-idx3-ubyte are missing",
         ),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, make: Any, sentence: str) -> None:
+def test_an_unreadable_path_is_an_error(tmp_path: Path, make: Any, sentence: str) -> None:
     path = make(tmp_path)
     with pytest.raises(BadData) as raised:
         read_listing(path)
@@ -237,13 +237,13 @@ def written(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def test_columns_that_are_not_there_are_named(three: Path) -> None:
+def test_missing_columns_are_an_error(three: Path) -> None:
     (three / "t.csv").write_text("file,label\nimg/10.png,a\n")
-    with pytest.raises(BadData, match="no column 'scan'; its columns are file, label"):
+    with pytest.raises(BadData, match="no column 'scan': its columns are file, label"):
         read_listing(three / "t.csv", ("scan", "label"))
 
 
-def test_pictures_that_are_listed_and_not_there_or_broken_are_named(three: Path) -> None:
+def test_errors_about_missing_and_broken_pictures_name_them(three: Path) -> None:
     (three / "img/20.png").write_bytes(picture(20)[:48])
     (three / "list.txt").write_text("img/10.png a\nimg/20.png b\nimg/gone.png b\nimg a\n")
     pictures = read_listing(three / "list.txt").pictures
@@ -256,7 +256,7 @@ def test_pictures_that_are_listed_and_not_there_or_broken_are_named(three: Path)
             pictures.read(number, ONE, "squash")
         assert sentence in str(raised.value)
     rows = read_listing(put_parquet(three / "t.pq", image=[picture(1), b"no"], label=[0, 1])).pictures
-    with pytest.raises(BadImage, match=r"the image in row 2 of .*t.pq cannot be used: it is no image"):
+    with pytest.raises(BadImage, match=r"The image in row 2 of .*t.pq cannot be used: it is not an image"):
         rows.read(1, ONE, "squash")
     empty = read_listing(put_parquet(three / "u.pq", image=[picture(1), None], label=[0, 1])).pictures
     with pytest.raises(BadImage, match=r"row 2 of .*u.pq cannot be used: it is empty"):
@@ -278,7 +278,7 @@ def test_the_stamp_changes_when_the_pictures_do(tmp_path: Path, form: str) -> No
         os.utime(tmp_path / "a/1.png", ns=(1, 1)) if form == "folder" else None
         whole = read_listing(path).pictures
         assert whole.stamp() == read_listing(path).pictures.stamp()
-        assert len({whole.stamp(), whole.chosen([0]).stamp(), whole.chosen([1, 0]).stamp()}) == 3
+        assert len({whole.stamp(), whole.select([0]).stamp(), whole.select([1, 0]).stamp()}) == 3
         return whole.stamp()
 
     assert make(5) == make(5)

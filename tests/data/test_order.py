@@ -1,4 +1,4 @@
-"""Every order is a permutation of the target, decided by the seed, and mixes the classes as it says."""
+"""Every order is a permutation of the target, depends on the seed, and mixes the classes as documented."""
 
 import numpy as np
 import pytest
@@ -23,13 +23,13 @@ def mixes(kind: str, seed: int, size: int = 64) -> Tensor:
 
 
 def entropy(kind: str) -> float:
-    """Of the mix of classes in a query, mean over queries and seeds."""
+    """The entropy of the classes in a query, mean over queries and seeds."""
     return torch.cat([torch.special.entr(mixes(kind, seed)).sum(dim=1) for seed in range(3)]).mean().item()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(labels=st.lists(st.integers(0, 12), min_size=1, max_size=200), seed=st.integers(0, 2**31 - 1))
-def test_every_sample_comes_once_and_the_seed_repeats_it(kind: str, labels: list[int], seed: int) -> None:
+def test_every_sample_comes_once_and_the_seed_decides_the_order(kind: str, labels: list[int], seed: int) -> None:
     order = stream_order(kind)(torch.tensor(labels), seed)
     assert order.dtype == torch.int64
     assert sorted(order.tolist()) == list(range(len(labels)))
@@ -37,12 +37,12 @@ def test_every_sample_comes_once_and_the_seed_repeats_it(kind: str, labels: list
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_seed_is_another_order(kind: str) -> None:
+def test_another_seed_gives_another_order(kind: str) -> None:
     assert not torch.equal(stream_order(kind)(LABELS, 1), stream_order(kind)(LABELS, 2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_but_the_seed_is_drawn_from(kind: str) -> None:
+def test_global_random_states_are_neither_used_nor_changed(kind: str) -> None:
     torch.manual_seed(0)
     np.random.seed(0)
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1]
@@ -54,7 +54,7 @@ def test_nothing_but_the_seed_is_drawn_from(kind: str) -> None:
     assert torch.equal(stream_order(kind)(LABELS, 3), order)
 
 
-def test_the_random_order_is_that_of_torch() -> None:
+def test_the_random_order_is_torch_randperm() -> None:
     expected = torch.randperm(5000, generator=torch.Generator().manual_seed(4))
     assert torch.equal(stream_order("random")(LABELS, 4), expected)
 
@@ -72,9 +72,9 @@ def test_bursts_weaken_with_alpha_until_the_order_is_random() -> None:
     assert entropies[3] == pytest.approx(entropy("random"), rel=0.02)
 
 
-def test_a_burst_is_as_long_in_a_longer_stream() -> None:
+def test_bursts_are_equally_long_in_a_longer_stream() -> None:
     def repeats(count: int) -> float:
-        """How often a sample is of the class of the one before it."""
+        """How often a sample has the class of the one before it."""
         streamed = LABELS.repeat(4)[:count][stream_order("dirichlet")(LABELS.repeat(4)[:count], 0)]
         return (streamed[1:] == streamed[:-1]).float().mean().item()
 
@@ -83,7 +83,7 @@ def test_a_burst_is_as_long_in_a_longer_stream() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_drift_ends_in_other_classes_than_it_began_with(seed: int) -> None:
+def test_a_drift_ends_with_other_classes_than_it_starts_with(seed: int) -> None:
     tenths = mixes("drift", seed, size=500)
     assert torch.minimum(tenths[0], tenths[-1]).sum() < 0.1, "the first and the last tenth share hardly anything"
     neighbours = torch.minimum(tenths[1:], tenths[:-1]).sum(dim=1)
@@ -96,13 +96,13 @@ def test_a_drift_ends_in_other_classes_than_it_began_with(seed: int) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("sorted", "there is no stream order 'sorted'; the orders are random, by-class, drift and dirichlet"),
-        ("", "there is no stream order ''"),
-        ("Random", "there is no stream order 'Random'"),
-        ("random(1)", "there is no stream order"),
-        ("dirichlet 0.1", "there is no stream order"),
-        ("dirichlet(0.1", "there is no stream order"),
-        ("dirichlet()", "cannot be '': it is a number above 0, as in dirichlet"),
+        ("sorted", "There is no stream order 'sorted'. Choose random, by-class, drift or dirichlet"),
+        ("", "There is no stream order ''"),
+        ("Random", "There is no stream order 'Random'"),
+        ("random(1)", "There is no stream order"),
+        ("dirichlet 0.1", "There is no stream order"),
+        ("dirichlet(0.1", "There is no stream order"),
+        ("dirichlet()", "cannot be ''. Choose a number above 0, for example dirichlet"),
         ("dirichlet(strong)", "cannot be 'strong'"),
         ("dirichlet(0)", "cannot be '0'"),
         ("dirichlet(-1)", "cannot be '-1'"),
@@ -111,7 +111,7 @@ def test_a_drift_ends_in_other_classes_than_it_began_with(seed: int) -> None:
         ("dirichlet(1, 2)", "cannot be '1, 2'"),
     ],
 )
-def test_another_name_is_refused_with_a_sentence(name: str, sentence: str) -> None:
+def test_an_unknown_name_is_refused(name: str, sentence: str) -> None:
     with pytest.raises(BadSettings, match=sentence) as caught:
         stream_order(name)
     assert "\n" not in str(caught.value)
@@ -127,7 +127,7 @@ def test_an_order_has_one_name(alpha: float) -> None:
     assert RunSettings.of(stream=name, options=MethodSettings()).stream == name
 
 
-def test_settings_tell_the_alpha_and_the_seed() -> None:
+def test_settings_contain_the_alpha_and_the_seed() -> None:
     options = MethodSettings.of(seed=5)
     assert RunSettings.of(stream="dirichlet", options=options).stream == "dirichlet(0.1)"
     assert RunSettings.of(options=options).order_seed == 5

@@ -1,4 +1,4 @@
-"""Presets run on imitations of the real layouts, with the paper's settings, and name what is wrong with a copy."""
+"""Presets run on imitations of the real layouts with the paper's settings; errors name the problem with a copy."""
 
 import csv
 import gzip
@@ -42,7 +42,7 @@ VISDA = [
 CLOTHES = ["t-shirt", "trouser", "pullover", "dress", "coat", "shirt"]
 PACS = ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
 OFFICE = ["Alarm_Clock", "back_pack", "bike"]
-DROPPED = 250  # brightness of what must not be seen
+DROPPED = 250  # brightness of images that must not be used
 TINY = ("--backbone", "small", "--random", "--image-size", "16", "--queries", "2", "--query-size", "8", "--warmup", "1")
 
 
@@ -198,7 +198,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Callable[[str], Path]:
-    """Make the imitation of a preset's data; its folder."""
+    """Create an imitation of a preset's data, and return its folder."""
 
     def make(name: str) -> Path:
         TREES[name][0](tmp_path / "data")
@@ -270,7 +270,7 @@ def test_settings_of_the_paper(
     assert (list(preset.classes.names or ()), preset.metric) == (classes, metric)
 
 
-def test_what_is_given_goes_before_the_preset(tmp_path: Path) -> None:
+def test_arguments_override_the_preset(tmp_path: Path) -> None:
     given = {"backbone": "resnet18", "image_size": 64, "norm": "mixed", "warmup": 5, "query_size": 16, "flip": False}
     chosen = choose({"benchmark": "paper/fashion", "folder": tmp_path} | given)
     assert chosen.options == {"backbone": "resnet18", "norm": "mixed", "warmup": 5}  # its weights are of its network
@@ -309,16 +309,17 @@ def test_known_totals(name: str, source: int, target: int | None) -> None:
     [
         (
             "pacs",
-            "pacs names no two domains; those of pacs are art, cartoon, photo, sketch; for example pacs/art-cartoon",
+            "pacs does not name two domains of pacs, which are art, cartoon, photo, sketch. Write, for example, "
+            "pacs/art-cartoon.",
         ),
-        ("pacs/art-art", "pacs/art-art names no two domains"),
-        ("pacs/art", "pacs/art names no two domains"),
-        ("digits/mnist-svhn", "those of digits are mnist, usps, mnistm"),
-        ("paper/visda", "there is no preset 'paper/visda'; did you mean paper/visda-c?"),
-        ("something", "there is no preset 'something'; `crodobo data` lists them"),
+        ("pacs/art-art", "pacs/art-art does not name two domains"),
+        ("pacs/art", "pacs/art does not name two domains"),
+        ("digits/mnist-svhn", "domains of digits, which are mnist, usps, mnistm"),
+        ("paper/visda", "There is no preset 'paper/visda'. Did you mean paper/visda-c?"),
+        ("something", "There is no preset 'something'. Choose one of paper/camelyon17, paper/covid-da"),
     ],
 )
-def test_a_preset_that_is_not_there(name: str, sentence: str) -> None:
+def test_an_unknown_preset_is_an_error(name: str, sentence: str) -> None:
     with pytest.raises(BadSettings) as raised:
         get_preset(name)
     assert sentence in str(raised.value)
@@ -334,14 +335,14 @@ def test_names_of_presets() -> None:
     assert not is_preset("paper/imagenet")
 
 
-def test_alternative_places(tmp_path: Path) -> None:
+def test_domains_at_alternative_paths(tmp_path: Path) -> None:
     put_classes(tmp_path / "kfold/art_painting", PACS)
     put_classes(tmp_path / "photo", PACS)
     benchmark = load_benchmark("pacs/art-photo", 16, DataSettings(folder=tmp_path))
     assert (len(benchmark.source), len(benchmark.labels)) == (14, 14)
 
 
-def test_domains_that_lie_apart(tmp_path: Path, tree: Callable[[str], Path]) -> None:
+def test_domains_in_separate_folders(tmp_path: Path, tree: Callable[[str], Path]) -> None:
     folder = tree("paper/fashion")
     (folder / "fashion-mnist").rename(tmp_path / "elsewhere")
     apart = DataSettings(source=tmp_path / "elsewhere", target=folder / "deepfashion")
@@ -372,7 +373,7 @@ def test_lists_of_the_older_version_of_covid_da(tree: Callable[[str], Path]) -> 
 
 
 class Harmful:
-    """What a pickle could do."""
+    """A pickle that would run code."""
 
     def __reduce__(self) -> Any:
         return os.mkdir, (os.environ["CRODOBO_CACHE"] + "-harm",)
@@ -400,33 +401,41 @@ CATEGORIES = "deepfashion/Anno/list_category_img.txt"
 @pytest.mark.parametrize(
     ("name", "damage", "sentence"),
     [
-        ("paper/visda-c", remove("train/image_list.txt"), "there is no {}/train/image_list.txt"),
-        ("paper/visda-c", remove("validation/image_list.txt"), "there is no {}/validation/image_list.txt"),
+        ("paper/visda-c", remove("train/image_list.txt"), "There is no {}/train/image_list.txt"),
+        ("paper/visda-c", remove("validation/image_list.txt"), "There is no {}/validation/image_list.txt"),
         ("paper/visda-c", remove("train/bus/src_1_00001.png"), "{}/train/bus/src_1_00001.png cannot be read (No such"),
         ("paper/visda-c", remove("validation/bus/bus_000001.jpg"), "{}/validation/bus/bus_000001.jpg cannot be read"),
         ("paper/visda-c", truncate("validation/car/car_000000.jpg"), "car_000000.jpg cannot be used: it is damaged"),
         (
             "paper/visda-c",
             edit("train/image_list.txt", lambda text: text.replace(" 3\n", " 4\n")),
-            "the target has a class car that the source does not have; the source has aeroplane, bicycle, bus, horse,",
+            "The target has car, which the source does not have. The source has aeroplane, bicycle, bus, horse,",
         ),
-        ("paper/visda-c", edit("validation/image_list.txt", lambda text: text.replace(" 11", " 12")), "has a class 12"),
+        (
+            "paper/visda-c",
+            edit("validation/image_list.txt", lambda text: text.replace(" 11", " 12")),
+            "target has 12",
+        ),
         (
             "paper/visda-c",
             edit("train/image_list.txt", lambda text: text + "one\n"),
-            "line 25 of {}/train/image_list.txt",
+            "Line 25 of {}/train/image_list.txt",
         ),
-        ("paper/camelyon17", remove("metadata.csv"), "there is no {}/metadata.csv; `crodobo data` shows the layout"),
+        ("paper/camelyon17", remove("metadata.csv"), "There is no {}/metadata.csv. Compare the folder with the layout"),
         ("paper/camelyon17", edit("metadata.csv", lambda text: text.replace("tumor", "t")), "has no column tumor"),
-        ("paper/camelyon17", edit("metadata.csv", lambda text: text[:-8]), "row 35 of {}/metadata.csv has no tumor"),
+        ("paper/camelyon17", edit("metadata.csv", lambda text: text[:-8]), "Row 35 of {}/metadata.csv has no tumor"),
         ("paper/camelyon17", remove("patches/patient_040_node_2/patch_patient_040_node_2_x_0_y_7.png"), "_x_0_y_7.png"),
-        ("paper/fashion", remove(CATEGORIES), "there is no {}/deepfashion/Anno/list_category_img.txt"),
+        ("paper/fashion", remove(CATEGORIES), "There is no {}/deepfashion/Anno/list_category_img.txt"),
         (
             "paper/fashion",
             edit(CATEGORIES, lambda text: "".join(text.splitlines(True)[:20])),
-            "list_category_img.txt says that it has 40 rows, and has 18",
+            "list_category_img.txt has 18 rows, but its first line says 40",
         ),
-        ("paper/fashion", edit(CATEGORIES, lambda text: "x" + text), "list_category_img.txt is not as it should be"),
+        (
+            "paper/fashion",
+            edit(CATEGORIES, lambda text: "x" + text),
+            "img.txt does not consist of a number",
+        ),
         (
             "paper/fashion",
             edit(CATEGORIES, lambda text: text.replace("   8\n", "   9\n")),
@@ -435,25 +444,37 @@ CATEGORIES = "deepfashion/Anno/list_category_img.txt"
         (
             "paper/covid-da",
             remove("data/pneumonia_task_for_python3.pkl"),
-            "there is no {}/data/pneumonia_task_for_python3",
+            "There is no {}/data/pneumonia_task_for_python3",
         ),
-        ("paper/covid-da", pickled({"lists": []}), "no list train_list_unlabeled; it has lists"),
-        ("paper/covid-da", pickled([1]), "holds no lists by their names"),
-        ("paper/covid-da", pickled({"train_list": [3], "test_list": []}), "an entry 3 in train_list that is no pair"),
-        ("paper/covid-da", pickled({"train_list": 3, "test_list": []}), "has a train_list that is no list"),
-        ("paper/covid-da", pickled({"train_list": Harmful()}), "cannot be read as lists of names and labels (it holds"),
+        ("paper/covid-da", pickled({"lists": []}), "no list train_list_unlabeled. It has lists"),
+        ("paper/covid-da", pickled([1]), "does not contain named lists"),
+        ("paper/covid-da", pickled({"train_list": [3], "test_list": []}), "The entry 3 in train_list of"),
+        (
+            "paper/covid-da",
+            pickled({"train_list": 3, "test_list": []}),
+            "for_python3.pkl is not a list",
+        ),
+        (
+            "paper/covid-da",
+            pickled({"train_list": Harmful()}),
+            "cannot be read as lists of names and labels (it con",
+        ),
         ("paper/covid-da", pickled({"train_list": [("gone.png", 1)], "test_list": []}), "gone.png cannot be read"),
         (
             "fashion-photos",
             truncate("clothing/coat/0001.jpg"),
             "{}/clothing/coat/0001.jpg cannot be used: it is damaged",
         ),
-        ("fashion-photos", remove("fashion-mnist/train-labels-idx1-ubyte.gz"), "there is no file of its labels"),
-        ("pacs/art-photo", lambda root: (root / "photo").rename(root / "fotos"), "there is no {}/photo"),
+        (
+            "fashion-photos",
+            remove("fashion-mnist/train-labels-idx1-ubyte.gz"),
+            "idx3-ubyte.gz are missing",
+        ),
+        ("pacs/art-photo", lambda root: (root / "photo").rename(root / "fotos"), "There is no {}/photo"),
         ("pacs/art-photo", truncate("art_painting/dog/0000.jpg"), "art_painting/dog/0000.jpg cannot be used"),
     ],
 )
-def test_what_is_wrong_with_a_copy_is_named(
+def test_the_error_names_the_problem_with_a_copy(
     name: str, damage: Any, sentence: str, tree: Callable[[str], Path], tmp_path: Path, crodobo: Crodobo
 ) -> None:
     folder = tree(name)
@@ -465,13 +486,13 @@ def test_what_is_wrong_with_a_copy_is_named(
     assert not Path(f"{tmp_path}/cache-harm").exists()
 
 
-def test_a_preset_without_its_folder_says_what_is_missing(crodobo: Crodobo, tmp_path: Path) -> None:
+def test_a_preset_without_its_folder_is_an_error(crodobo: Crodobo, tmp_path: Path) -> None:
     status, _, errors = crodobo("run", "--preset", "pacs/art-photo", "--out", tmp_path)
     assert status == 2
-    assert "say where with --data FOLDER" in one_sentence(errors)
+    assert "The preset needs the folder of its data" in one_sentence(errors)
     status, _, errors = crodobo("run", "--preset", "pacs/art-photo", "--data", tmp_path / "nowhere", "--out", tmp_path)
     assert status == 2
-    assert f"there is no {tmp_path}/nowhere/art_painting" in one_sentence(errors)
+    assert f"There is no {tmp_path}/nowhere/art_painting" in one_sentence(errors)
 
 
 def test_a_subsample_of_the_source_has_every_class_and_is_the_same_each_time(tree: Callable[[str], Path]) -> None:

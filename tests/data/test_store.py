@@ -1,4 +1,4 @@
-"""The public source is decoded once into a cache that is shared, bounded, and survives a kill at any moment."""
+"""The public source is decoded once, into a cache that is shared, bounded, and survives a kill at any time."""
 
 import json
 import multiprocessing
@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from crodobo.core.observer import Observer
 from crodobo.data import store
 from crodobo.data.images import DecodedOnRead, MemoryMapped
 from crodobo.data.pictures import Pictures, Shape
-from crodobo.data.store import stored
+from crodobo.data.store import load_or_decode
 from crodobo.errors import BadData, BadImage
 
 SHAPE = (1, 8, 8)
@@ -35,7 +36,7 @@ class Numbered(Pictures):
 
     def read(self, number: int, shape: Shape, fit: Any) -> np.ndarray:
         if number in self.broken:
-            raise BadImage(f"the image {number} cannot be used: it is damaged")
+            raise BadImage(f"The image {number} is damaged.", "Repair it.", settings=("skip_broken",))
         time.sleep(self.pause)
         self.reads.append(number)
         return np.full(shape, number % 251, np.uint8)
@@ -43,8 +44,20 @@ class Numbered(Pictures):
     def stamp(self) -> str:
         return f"{self.name}-{self.count}"
 
-    def chosen(self, numbers: Sequence[int]) -> "Numbered":
+    def select(self, numbers: Sequence[int]) -> "Numbered":
         raise NotImplementedError
+
+
+class Recorder(Observer):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.steps: list[tuple[int, int]] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def reading(self, done: int, total: int) -> None:
+        self.steps.append((done, total))
 
 
 @pytest.fixture(autouse=True)
@@ -55,18 +68,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def store_them(pictures: Pictures, shape: Shape = SHAPE, limit: float = 1e9, fit: Any = "squash") -> Any:
-    """The pictures from the store, the notes and the progress."""
-    notes: list[str] = []
-    steps: list[tuple[int, int]] = []
-    images = stored(
-        pictures,
-        shape,
-        fit,
-        limit=limit,
-        progress=lambda *step: steps.append(step),
-        note=lambda text: notes.append(text),
-    )
-    return images, notes, steps
+    """The pictures from the cache, the notes and the progress."""
+    recorder = Recorder()
+    images = load_or_decode(pictures, shape, fit, limit=limit, observer=recorder)
+    return images, recorder.notes, recorder.steps
 
 
 def brightness(images: Any) -> list[int]:
@@ -79,7 +84,7 @@ def files(cache: Path, ending: str = ".u8") -> list[Path]:
     return sorted(path for path in cache.iterdir() if path.suffix == ending)
 
 
-def test_pictures_are_decoded_once_and_mapped_ever_after(cache: Path) -> None:
+def test_pictures_are_decoded_once_and_then_mapped(cache: Path) -> None:
     first, again = Numbered(20), Numbered(20)
     images, notes, steps = store_them(first)
     assert isinstance(images, MemoryMapped)
@@ -94,7 +99,7 @@ def test_pictures_are_decoded_once_and_mapped_ever_after(cache: Path) -> None:
     assert file.read_bytes() == bytes(number for number in range(20) for _ in range(EACH))
 
 
-def test_a_draw_is_a_copy_and_leaves_the_store_alone(cache: Path) -> None:
+def test_a_batch_is_a_copy_and_does_not_change_the_file(cache: Path) -> None:
     images, _, _ = store_them(Numbered(4))
     drawn = images[torch.tensor([3, 1, 3])]
     assert drawn[:, 0, 0, 0].tolist() == [3, 1, 3]
@@ -102,7 +107,7 @@ def test_a_draw_is_a_copy_and_leaves_the_store_alone(cache: Path) -> None:
     assert brightness(images) == [0, 1, 2, 3]
 
 
-def test_other_pictures_shapes_and_fits_have_stores_of_their_own(cache: Path) -> None:
+def test_other_pictures_shapes_and_fits_have_their_own_files(cache: Path) -> None:
     for pictures, shape, fit in (
         (Numbered(4), SHAPE, "squash"),
         (Numbered(4, "others"), SHAPE, "squash"),
@@ -115,7 +120,7 @@ def test_other_pictures_shapes_and_fits_have_stores_of_their_own(cache: Path) ->
     assert len(files(cache)) == 5
 
 
-def test_what_a_kill_left_is_gone_on_with(cache: Path) -> None:
+def test_decoding_continues_after_a_kill(cache: Path) -> None:
     store_them(Numbered(20))
     (file,) = files(cache)
     whole = file.read_bytes()
@@ -147,7 +152,7 @@ def damage(file: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["no marker", "marker damaged", "no pixels", "cut short", "unfinished but noted further"]
 )
-def test_a_damaged_store_is_made_again(cache: Path, kind: str) -> None:
+def test_a_damaged_file_is_decoded_again(cache: Path, kind: str) -> None:
     store_them(Numbered(20))
     (file,) = files(cache)
     damage(file, kind)
@@ -156,7 +161,7 @@ def test_a_damaged_store_is_made_again(cache: Path, kind: str) -> None:
 
 def decode_slowly() -> None:
     store.CHUNK = 8
-    stored(Numbered(400, pause=0.005), SHAPE, "squash", limit=1e9, progress=lambda *_: None, note=lambda _: None)
+    load_or_decode(Numbered(400, pause=0.005), SHAPE, "squash", limit=1e9, observer=Observer())
 
 
 def start(target: Any, count: int) -> list[Any]:
@@ -167,7 +172,7 @@ def start(target: Any, count: int) -> list[Any]:
     return processes
 
 
-def test_a_process_that_is_killed_while_it_decodes_leaves_what_is_done(cache: Path) -> None:
+def test_a_process_that_is_killed_while_decoding_leaves_its_progress(cache: Path) -> None:
     (process,) = start(decode_slowly, 1)
     while not (cache.exists() and files(cache, ".json")):
         assert process.is_alive(), "it ended too early"
@@ -184,12 +189,12 @@ def test_a_process_that_is_killed_while_it_decodes_leaves_what_is_done(cache: Pa
 def count_reads(folder: Path) -> None:
     store.CHUNK = 8
     pictures = Numbered(40, pause=0.002)
-    images = stored(pictures, SHAPE, "squash", limit=1e9, progress=lambda *_: None, note=lambda _: None)
+    images = load_or_decode(pictures, SHAPE, "squash", limit=1e9, observer=Observer())
     assert brightness(images) == list(range(40))
     (folder / str(os.getpid())).write_text(str(len(pictures.reads)))
 
 
-def test_processes_that_start_together_decode_once(cache: Path, tmp_path: Path) -> None:
+def test_processes_that_start_together_decode_only_once(cache: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts"
     counts.mkdir()
     processes = start(lambda: count_reads(counts), 3)
@@ -199,13 +204,13 @@ def test_processes_that_start_together_decode_once(cache: Path, tmp_path: Path) 
     assert sorted(int(path.read_text()) for path in counts.iterdir()) == [0, 0, 40]
 
 
-def test_what_was_not_used_for_longest_makes_room(cache: Path) -> None:
+def test_the_file_unused_for_longest_is_deleted_first(cache: Path) -> None:
     limit = 3 * 10 * EACH
     for name in "abc":
         store_them(Numbered(10, name), limit=limit)
         for path in files(cache):
             os.utime(path, (path.stat().st_mtime - 100,) * 2)
-    store_them(Numbered(10, "a"), limit=limit)  # used again, so that b is now the oldest
+    store_them(Numbered(10, "a"), limit=limit)  # used again, so b is now the oldest
     images, notes, _ = store_them(Numbered(10, "d"), limit=limit)
     assert isinstance(images, MemoryMapped)
     assert notes == []
@@ -216,24 +221,24 @@ def test_what_was_not_used_for_longest_makes_room(cache: Path) -> None:
         assert (pictures.reads == []) == there, name
 
 
-def test_a_store_that_is_removed_stays_readable_where_it_is_mapped(cache: Path) -> None:
+def test_a_deleted_file_stays_readable_while_it_is_mapped(cache: Path) -> None:
     images, _, _ = store_them(Numbered(10, "a"), limit=10 * EACH)
     store_them(Numbered(10, "b"), limit=10 * EACH)
     assert len(files(cache)) == 1
     assert brightness(images) == list(range(10))
 
 
-def test_without_room_pictures_are_decoded_as_they_are_read(cache: Path) -> None:
+def test_without_room_pictures_are_decoded_when_they_are_read(cache: Path) -> None:
     store_them(Numbered(5, "small"), limit=9 * EACH)
     images, notes, _ = store_them(Numbered(10), limit=10 * EACH - 1)
     assert isinstance(images, DecodedOnRead)
     assert brightness(images) == list(range(10))
     assert len(notes) == 1
-    assert "--cache-size" in notes[0]
-    assert len(files(cache)) == 1, "what is there is not removed in vain"
+    assert "(cache_size)" in notes[0]
+    assert len(files(cache)) == 1, "other files are not deleted for nothing"
 
 
-def test_without_a_cache_that_can_be_written_pictures_are_decoded_as_they_are_read(tmp_path: Path) -> None:
+def test_without_a_writable_cache_pictures_are_decoded_when_they_are_read(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     images, notes, _ = store_them(Numbered(10))
     assert isinstance(images, DecodedOnRead)
@@ -248,13 +253,11 @@ def test_a_full_disk_is_noted(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "the disk has 0.0 GB left" in notes[0]
 
 
-def test_broken_pictures_are_named_and_the_next_attempt_goes_on(cache: Path) -> None:
+def test_the_error_names_broken_pictures_and_the_next_attempt_continues(cache: Path) -> None:
     with pytest.raises(BadData) as raised:
         store_them(Numbered(20, broken=[10, 12]))
-    assert str(raised.value) == (
-        "the image 10 cannot be used: it is damaged (and 1 more near it); put it right, or leave such images out with "
-        "--skip-broken"
-    )
+    assert str(raised.value) == ("The image 10 is damaged. 1 more near it cannot be used either. Repair it.")
+    assert raised.value.settings == ("skip_broken",)
     mended = Numbered(20)
     assert brightness(store_them(mended)[0]) == list(range(20))
     assert sorted(mended.reads) == list(range(8, 20))

@@ -303,7 +303,7 @@ def test_a_full_disk_deletes_nothing_that_has_no_prediction(
         put(f"{number:02}.png", picture(number), age=1000 - number)
     with monkeypatch.context() as patch:
         fill_the_disk_after(patch, rows=8)
-        with pytest.raises(CrodoboError, match=r"No space left on device.*no image of this query was deleted"):
+        with pytest.raises(CrodoboError, match=r"No space left on device.*No image of this query was deleted"):
             adapt(make())
     assert [row["file"] for row in rows_of(make().predictions)] == [f"{number:02}.png" for number in range(8)]
     assert left(inbox) == [f"{number:02}.png" for number in range(8, 20)]

@@ -1,4 +1,4 @@
-"""The inbox: what is seen in it, what is waited for, and what becomes of a file."""
+"""The inbox: which files it lists, which it waits for, and how it deletes them or moves them to the quarantine."""
 
 import errno
 import fcntl
@@ -38,7 +38,7 @@ def test_the_oldest_file_comes_first(box: Inbox, put: Put) -> None:
     assert names(box.scan()) == ["a", "c", "b"]
 
 
-def test_hidden_and_unfinished_files_and_folders_are_left_alone(box: Inbox, put: Put, inbox: Path) -> None:
+def test_hidden_files_unfinished_files_and_folders_are_ignored(box: Inbox, put: Put, inbox: Path) -> None:
     for name in (".hidden.png", "a.png.part", "b.PARTIAL", "c.tmp", "d.crdownload", "folder/e.png", "f.png"):
         put(name, b"x")
     os.mkfifo(inbox / "pipe")
@@ -67,7 +67,7 @@ def test_a_link_is_not_followed(box: Inbox, inbox: Path, tmp_path: Path) -> None
         box.read(only(box))
 
 
-def test_names_may_hold_anything(box: Inbox, put: Put) -> None:
+def test_any_file_name_is_accepted(box: Inbox, put: Put) -> None:
     strange = [b'a,"b"\n\r.png', b"\xff\xfe.png", "ä €.png".encode(), b" ", b"-rf", b"'"]
     for name in strange:
         put(name, b"content")
@@ -78,13 +78,13 @@ def test_names_may_hold_anything(box: Inbox, put: Put) -> None:
     assert not box.scan()
 
 
-def test_an_old_file_has_settled_at_first_sight(box: Inbox, put: Put) -> None:
+def test_an_old_file_is_ready_when_first_seen(box: Inbox, put: Put) -> None:
     put("a", b"x", age=600)
     assert box.unchanged_for(only(box)) > PATIENCE
 
 
 @pytest.mark.parametrize("age", [0, 30, -3600])
-def test_a_time_that_may_be_another_clocks_is_not_trusted(
+def test_a_recent_or_future_file_time_is_not_trusted(
     age: float, box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("a", b"x", age)
@@ -92,16 +92,16 @@ def test_a_time_that_may_be_another_clocks_is_not_trusted(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     assert box.unchanged_for(only(box)) < SETTLE
     now += 100
-    assert box.unchanged_for(only(box)) == 100
+    assert box.unchanged_for(only(box)) == pytest.approx(100)
 
 
-def test_a_file_that_changes_is_watched_from_then_on(box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_is_observed_anew(box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
     put("a", b"x", age=1)
     first = only(box)
     now += 10
-    assert box.unchanged_for(first) == 10
+    assert box.unchanged_for(first) == pytest.approx(10)
     put("a", b"xy", age=0)
     second = only(box)
     assert (box.unchanged_for(second), box.unchanged_for(first)) == (0, 0)
@@ -110,7 +110,7 @@ def test_a_file_that_changes_is_watched_from_then_on(box: Inbox, put: Put, monke
     assert box.read(second) == b"xy"
 
 
-def test_a_file_that_is_open_to_be_written_is_not_read(box: Inbox, put: Put) -> None:
+def test_a_file_that_is_open_for_writing_is_not_read(box: Inbox, put: Put) -> None:
     path = put("a", b"x")
     arrival = only(box)
     with path.open("ab"), pytest.raises(Changed):
@@ -125,10 +125,10 @@ def test_readers_do_not_count_as_writers(box: Inbox, put: Put) -> None:
         assert box.read(only(box)) == b"x"
 
 
-def test_a_writer_that_comes_while_we_look_does_not_end_the_process(
+def test_a_writer_that_opens_the_file_during_the_check_does_not_end_the_process(
     box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would, by the signal that the holder of a lease usually gets."""
+    """The default signal for the holder of a lease, SIGIO, would end it."""
     path = put("a", b"x")
     heard: list[int] = []
     before = [(number, signal.signal(number, lambda got, _: heard.append(got))) for number in (signal.SIGIO, SIGURG)]
@@ -146,17 +146,17 @@ def test_a_writer_that_comes_while_we_look_does_not_end_the_process(
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-    assert heard == [SIGURG], "which does nothing where nobody listens"
+    assert heard == [SIGURG], "without a handler it does nothing"
 
 
-def test_looking_leaves_the_programs_signals_as_they_were(box: Inbox, put: Put) -> None:
+def test_reading_leaves_signal_handlers_unchanged(box: Inbox, put: Put) -> None:
     put("a", b"x")
     before = signal.getsignal(signal.SIGIO)
     box.read(only(box))
     assert signal.getsignal(signal.SIGIO) is before
 
 
-def test_a_disk_without_leases_is_read_all_the_same(box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_leases_is_readable(box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_lease(*_: object) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
@@ -165,7 +165,7 @@ def test_a_disk_without_leases_is_read_all_the_same(box: Inbox, put: Put, monkey
     assert box.read(only(box)) == b"x"
 
 
-def test_a_file_that_cannot_be_read_says_why(box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_gives_the_reason(box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*_: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -184,27 +184,27 @@ def test_a_file_that_is_too_large_is_not_read(box: Inbox, inbox: Path, monkeypat
         box.read(only(box))
 
 
-def test_a_file_that_is_gone_has_changed(box: Inbox, put: Put, inbox: Path) -> None:
+def test_a_file_that_is_gone_counts_as_changed(box: Inbox, put: Put, inbox: Path) -> None:
     path = put("a", b"x")
     arrival = only(box)
     path.unlink()
     with pytest.raises(Changed):
         box.read(arrival)
     assert not box.delete(arrival)
-    assert not box.put_away(arrival, "it is damaged")
+    assert not box.move_to_quarantine(arrival, "it is damaged")
     assert not list((inbox / "quarantine").iterdir())
 
 
-def test_a_file_that_came_under_the_same_name_is_not_deleted_and_not_put_away(box: Inbox, put: Put) -> None:
+def test_a_newer_file_of_the_same_name_is_neither_deleted_nor_quarantined(box: Inbox, put: Put) -> None:
     put("a", b"x")
     arrival = only(box)
     path = put("a", b"y", age=100)
     assert not box.delete(arrival)
-    assert not box.put_away(arrival, "it is damaged")
+    assert not box.move_to_quarantine(arrival, "it is damaged")
     assert path.read_bytes() == b"y"
 
 
-def test_a_disk_that_fails_is_not_taken_for_a_file_that_is_gone(
+def test_a_failing_disk_is_not_mistaken_for_a_missing_file(
     box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: Path) -> None:
@@ -213,13 +213,11 @@ def test_a_disk_that_fails_is_not_taken_for_a_file_that_is_gone(
     put("a", b"x")
     arrival = only(box)
     monkeypatch.setattr(Path, "lstat", broken)
-    with pytest.raises(CrodoboError, match="cannot be looked at"):
+    with pytest.raises(CrodoboError, match="can no longer be accessed"):
         box.delete(arrival)
 
 
-def test_a_file_that_cannot_be_deleted_ends_it_with_a_sentence(
-    box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_deleted_raises_an_error(box: Inbox, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -230,89 +228,90 @@ def test_a_file_that_cannot_be_deleted_ends_it_with_a_sentence(
         box.delete(arrival)
 
 
-def test_a_file_is_put_away_with_the_reason(box: Inbox, put: Put, inbox: Path) -> None:
+def test_a_file_is_quarantined_with_the_reason(box: Inbox, put: Put, inbox: Path) -> None:
     put("a.png", b"x")
-    assert box.put_away(only(box), "it is damaged")
+    assert box.move_to_quarantine(only(box), "it is damaged")
     assert (inbox / "quarantine" / "a.png").read_bytes() == b"x"
     assert (inbox / "quarantine" / "a.png.reason.txt").read_text() == "a.png: it is damaged\n"
     assert not box.scan()
 
 
-def test_files_of_one_name_are_put_away_side_by_side(inbox: Path, put: Put) -> None:
+def test_files_of_the_same_name_are_quarantined_side_by_side(inbox: Path, put: Put) -> None:
     box = Inbox(inbox, inbox / "quarantine", recursive=True)
     for content in (b"1", b"2", b"3"):
         put("a/b.png", content)
-        assert box.put_away(only(box), "it is damaged")
+        assert box.move_to_quarantine(only(box), "it is damaged")
     found = {path.name: path.read_bytes() for path in (inbox / "quarantine").glob("*.png")}
     assert found == {"a_b.png": b"1", "a_b-1.png": b"2", "a_b-2.png": b"3"}
     assert len(list((inbox / "quarantine").glob("*.png.reason.txt"))) == 3
 
 
-def test_a_file_that_is_named_like_a_reason_is_not_overwritten_by_one(box: Inbox, put: Put, inbox: Path) -> None:
+def test_a_file_named_like_a_reason_is_not_overwritten_by_one(box: Inbox, put: Put, inbox: Path) -> None:
     for name in ("a.png.reason.txt", "a.png"):
         put(name, name.encode())
-        assert box.put_away(only(box), "it is damaged")
+        assert box.move_to_quarantine(only(box), "it is damaged")
     contents = [path.read_bytes() for path in (inbox / "quarantine").iterdir()]
     assert {b"a.png.reason.txt", b"a.png"} <= set(contents)
     assert len(contents) == 4
 
 
 @pytest.mark.parametrize("name", [b"\xff\n.png", b"x" * 255, b"x." + b"y" * 253, b"x" * 245 + "ä.png".encode()])
-def test_strange_and_long_names_are_put_away_too(name: bytes, box: Inbox, put: Put, inbox: Path) -> None:
+def test_strange_and_long_names_are_quarantined(name: bytes, box: Inbox, put: Put, inbox: Path) -> None:
     for _ in range(2):
         put(name, b"x")
-        assert box.put_away(only(box), "it is damaged")
+        assert box.move_to_quarantine(only(box), "it is damaged")
     reasons = list((inbox / "quarantine").glob("*.reason.txt"))
     assert [path.read_bytes() for path in reasons] == [name + b": it is damaged\n"] * 2
 
 
-def test_a_quarantine_that_was_removed_is_made_again(box: Inbox, put: Put, inbox: Path) -> None:
+def test_a_removed_quarantine_is_created_again(box: Inbox, put: Put, inbox: Path) -> None:
     (inbox / "quarantine").rmdir()
     put("a.png", b"x")
-    assert box.put_away(only(box), "it is damaged")
+    assert box.move_to_quarantine(only(box), "it is damaged")
     assert (inbox / "quarantine" / "a.png").exists()
 
 
-def test_a_quarantine_that_cannot_be_written_to_is_said(
+def test_an_unwritable_quarantine_raises_an_error(
     box: Inbox, put: Put, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     path = put("a.png", b"x")
-    monkeypatch.setattr(arrivals, "write_atomically", broken)
+    monkeypatch.setattr("crodobo.inbox.quarantine.write_atomically", broken)
     with pytest.raises(CrodoboError, match=r"cannot be moved to the quarantine .* \(Input/output error\)"):
-        box.put_away(only(box), "it is damaged")
+        box.move_to_quarantine(only(box), "it is damaged")
     assert path.exists()
 
 
-def test_on_a_full_disk_a_file_is_put_away_without_its_reason(
+def test_on_a_full_disk_a_file_is_quarantined_without_its_reason(
     box: Inbox, put: Put, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     put("a.png", b"x")
-    monkeypatch.setattr(arrivals, "write_atomically", full)
-    assert box.put_away(only(box), "it is damaged")
+    monkeypatch.setattr("crodobo.inbox.quarantine.write_atomically", full)
+    assert box.move_to_quarantine(only(box), "it is damaged")
     assert [path.name for path in (inbox / "quarantine").iterdir()] == ["a.png"]
 
 
-def test_files_that_cannot_be_moved_are_given_up_where_they_are(
+def test_files_that_cannot_be_moved_are_ignored_from_then_on(
     inbox: Path, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # a folder that is read-only
-    with pytest.raises(BadData, match="add --keep-files"):
+    with pytest.raises(BadData, match="Make the folder writable, or keep the files") as raised:
         Inbox(inbox, tmp_path / "reasons")
+    assert raised.value.settings == ("keep_files",)
     box = Inbox(inbox, tmp_path / "reasons", keep_files=True)
     path = put("a.png", b"x")
-    assert box.put_away(only(box), "it is damaged")
+    assert box.move_to_quarantine(only(box), "it is damaged")
     assert path.exists()
     assert not box.scan()
     assert (tmp_path / "reasons" / "a.png.reason.txt").read_text() == "a.png: it is damaged\n"
 
 
-def test_an_image_that_takes_the_name_in_the_last_moment_is_not_deleted(
+def test_an_image_that_takes_the_name_at_the_last_moment_is_not_deleted(
     box: Inbox, put: Put, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("a.png", b"old")
@@ -331,7 +330,7 @@ def test_an_image_that_takes_the_name_in_the_last_moment_is_not_deleted(
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["its name is free", "its name is taken"])
-def test_a_file_that_was_half_deleted_ends_or_has_its_name_back(
+def test_a_half_deleted_file_is_deleted_or_gets_its_name_back(
     box: Inbox, put: Put, inbox: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
 ) -> None:
     class Killed(BaseException): ...
@@ -352,27 +351,27 @@ def test_a_file_that_was_half_deleted_ends_or_has_its_name_back(
     half = box.half_deleted()
     assert sorted(names(half)) == ["not.png", "predicted.png"]
     for arrival in half:
-        box.settle(arrival, predicted=arrival.name == "predicted.png")
+        box.finish_deletion(arrival, predicted=arrival.name == "predicted.png")
     assert not box.half_deleted()
     found = {arrival.name: box.read(arrival) for arrival in box.scan()}
     assert found == ({"not.png": b"another", "not-1.png": b"not.png"} if taken else {"not.png": b"not.png"})
 
 
-def test_an_inbox_is_used_by_one_at_a_time(inbox: Path) -> None:
+def test_only_one_process_uses_an_inbox(inbox: Path) -> None:
     first, second = (Inbox(inbox, inbox / "quarantine") for _ in range(2))
-    refused = pytest.raises(CrodoboError, match="another process is taking files")
-    with first.to_oneself(), refused, second.to_oneself():
+    refused = pytest.raises(CrodoboError, match="Another process is taking files")
+    with first.locked(), refused, second.locked():
         pass
-    with second.to_oneself():
+    with second.locked():
         pass
 
 
-def test_an_inbox_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match="there is no folder"):
+def test_a_missing_inbox_raises_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="There is no folder"):
         Inbox(tmp_path / "nowhere", tmp_path / "quarantine")
 
 
-def test_an_inbox_that_vanishes_is_said_even_if_another_takes_its_place(box: Inbox, inbox: Path) -> None:
+def test_an_inbox_that_vanishes_raises_an_error_even_if_another_folder_takes_its_place(box: Inbox, inbox: Path) -> None:
     inbox.rename(inbox.with_name("moved"))
     with pytest.raises(CrodoboError, match="is gone"):
         box.scan()
@@ -381,7 +380,7 @@ def test_an_inbox_that_vanishes_is_said_even_if_another_takes_its_place(box: Inb
         box.scan()
 
 
-def test_a_folder_in_the_inbox_may_vanish(inbox: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subfolder_may_vanish(inbox: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     put("a/b.png", b"x")
     put("c.png", b"x")
     box = Inbox(inbox, inbox / "quarantine", recursive=True)
@@ -403,7 +402,7 @@ def test_the_quarantine_cannot_be_the_inbox(inbox: Path) -> None:
 
 def test_the_quarantine_cannot_be_a_file(inbox: Path, put: Put) -> None:
     put("quarantine", b"x")
-    with pytest.raises(BadData, match=r"quarantine .* cannot be made"):
+    with pytest.raises(BadData, match=r"quarantine .* cannot be created"):
         Inbox(inbox, inbox / "quarantine")
 
 

@@ -1,4 +1,4 @@
-"""The file of predictions: whole rows, on disk, none of them ever lost, and never a file of somebody else."""
+"""The file of predictions: whole rows, durable, none ever lost, and other files are left alone."""
 
 import csv
 import errno
@@ -23,7 +23,7 @@ def arrival(name: str, modified: int = 10**18) -> Arrival:
 
 
 def filled(path: Path, *names: str) -> bytes:
-    """Make a file with a row for each name; its content."""
+    """Create a file with a row for each name, and return its content."""
     predictions = PredictionFile(path)
     predictions.append([(arrival(name), VALUES) for name in names])
     predictions.close()
@@ -31,13 +31,13 @@ def filled(path: Path, *names: str) -> bytes:
 
 
 def reopened(path: Path) -> int:
-    """Open the file and close it; how many rows it has."""
+    """Open and close the file, and return its number of rows."""
     predictions = PredictionFile(path)
     predictions.close()
     return predictions.rows
 
 
-def test_rows_are_added_to_those_that_are_there(tmp_path: Path, rows_of: Rows) -> None:
+def test_rows_are_appended(tmp_path: Path, rows_of: Rows) -> None:
     path = tmp_path / "deep" / "er" / "p.csv"
     for name in ("a.png", "b.png"):
         filled(path, name)
@@ -61,24 +61,24 @@ def test_any_name_is_found_again(tmp_path_factory: pytest.TempPathFactory, names
     texts = [os.fsdecode(name) for name in names]
     filled(path, *texts)
     predictions = PredictionFile(path)
-    assert predictions.already_there([arrival(text) for text in texts]) == {arrival(text) for text in texts}
+    assert predictions.already_predicted([arrival(text) for text in texts]) == {arrival(text) for text in texts}
     assert predictions.rows == len(names)
     predictions.close()
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         assert [row[0] for row in csv.reader(file, strict=True)][1:] == texts
 
 
-def test_a_row_counts_for_the_very_file_only(tmp_path: Path) -> None:
+def test_a_row_counts_only_for_the_file_it_was_written_for(tmp_path: Path) -> None:
     filled(tmp_path / "p.csv", "a.png")
     predictions = PredictionFile(tmp_path / "p.csv")
     same = arrival("a.png")
     others = [arrival("a.png", modified=5), arrival("b.png"), same._replace(size=101)]
-    assert predictions.already_there([same, *others]) == {same}
-    assert predictions.already_there([]) == set()
+    assert predictions.already_predicted([same, *others]) == {same}
+    assert predictions.already_predicted([]) == set()
     predictions.close()
 
 
-def test_a_torn_last_row_is_cut_off_wherever_it_is_torn(tmp_path: Path) -> None:
+def test_an_unfinished_last_row_is_cut_off_wherever_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     first = filled(path, "a.png")
     whole = filled(path, 'b,"\n"",\r.png')
@@ -90,7 +90,7 @@ def test_a_torn_last_row_is_cut_off_wherever_it_is_torn(tmp_path: Path) -> None:
     assert reopened(path) == 2
 
 
-def test_a_torn_header_is_written_again(tmp_path: Path) -> None:
+def test_an_unfinished_header_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     assert reopened(path) == 0
     header = path.read_bytes()
@@ -112,14 +112,14 @@ def test_a_torn_header_is_written_again(tmp_path: Path) -> None:
     ],
     ids=["short", "a quotation mark", "a number", "an empty line", "zeros", "a remark at the end"],
 )
-def test_a_damaged_row_is_refused_and_the_file_stays_as_it_is(
+def test_a_damaged_row_is_refused_and_the_file_is_unchanged(
     damage: Callable[[list[bytes]], list[bytes]], tmp_path: Path
 ) -> None:
     path = tmp_path / "p.csv"
     lines = filled(path, *(f"{number}.png" for number in range(5))).splitlines(keepends=True)
     damaged = b"".join(damage(lines))
     path.write_bytes(damaged)
-    with pytest.raises(BadData, match=r"row \d of .* is damaged; put it right"):
+    with pytest.raises(BadData, match=r"Row \d of .* is damaged. Repair it"):
         PredictionFile(path)
     assert path.read_bytes() == damaged
 
@@ -128,10 +128,10 @@ def test_a_damaged_row_is_refused_and_the_file_stays_as_it_is(
     "content",
     [b"name,label\na,b\n", b"precious, without an end", b'a "mark\nand more\n', b"\xff\xd8\xff\xe0 no text", b"\n"],
 )
-def test_a_file_of_somebody_else_is_refused_and_stays_as_it_is(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_ours_is_refused_and_unchanged(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_bytes(content)
-    with pytest.raises(BadData, match="name another file"):
+    with pytest.raises(BadData, match="Choose another file"):
         PredictionFile(path)
     assert path.read_bytes() == content
 
@@ -157,7 +157,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
-        with pytest.raises(CrodoboError, match=r"No space left on device.*no image of this query was deleted"):
+        with pytest.raises(CrodoboError, match=r"No space left on device.*No image of this query was deleted"):
             predictions.append([(arrival("b.png"), VALUES)])
     assert written == 20
     assert (tmp_path / "p.csv").read_bytes() == before
@@ -166,7 +166,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
     assert reopened(tmp_path / "p.csv") == 2
 
 
-def test_rows_that_did_not_reach_the_disk_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_do_not_reach_the_disk_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = filled(tmp_path / "p.csv", "a.png")
     predictions = PredictionFile(tmp_path / "p.csv")
 
@@ -180,7 +180,7 @@ def test_rows_that_did_not_reach_the_disk_do_not_count(tmp_path: Path, monkeypat
     assert (tmp_path / "p.csv").read_bytes() == before
 
 
-def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of: Rows) -> None:
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of: Rows) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, content: real(descriptor, content[:7]))
     filled(tmp_path / "p.csv", "a.png", "b.png")
@@ -188,8 +188,8 @@ def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_file_that_was_taken_away_gets_no_rows(replace: bool, tmp_path: Path) -> None:
-    """Rows would go to a file that nobody finds any more."""
+def test_no_rows_are_written_to_a_file_that_was_removed(replace: bool, tmp_path: Path) -> None:
+    """They would be lost: the file no longer has a name."""
     path = tmp_path / "p.csv"
     predictions = PredictionFile(path)
     path.unlink()
@@ -200,16 +200,16 @@ def test_a_file_that_was_taken_away_gets_no_rows(replace: bool, tmp_path: Path) 
     predictions.close()
 
 
-def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
+def test_only_one_process_writes(tmp_path: Path) -> None:
     predictions = PredictionFile(tmp_path / "p.csv")
-    with pytest.raises(CrodoboError, match="another process is writing"):
+    with pytest.raises(CrodoboError, match="Another process is writing"):
         PredictionFile(tmp_path / "p.csv")
     predictions.close()
     assert reopened(tmp_path / "p.csv") == 0
 
 
-def test_what_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_path_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file" / "p.csv"):
-        with pytest.raises(BadData, match="predictions cannot be written to"):
+        with pytest.raises(BadData, match="Predictions cannot be written to"):
             PredictionFile(path)

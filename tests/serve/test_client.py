@@ -111,7 +111,7 @@ def test_the_file_that_cannot_be_used_is_named_and_what_was_answered_before_is_t
     client: Client, paths: list[Path]
 ) -> None:
     paths[9].write_bytes(b"no picture")
-    with pytest.raises(RequestRefused, match=r"9\.png cannot be used: it is no image") as error:
+    with pytest.raises(RequestRefused, match=r"9\.png cannot be used: it is not an image") as error:
         client.predict_files(paths)
     assert (error.value.status, error.value.image) == (400, 9)
     assert len(error.value.answered) == 8

@@ -1,4 +1,4 @@
-"""Views keep shape and range, repeat themselves, and do to each image what they say."""
+"""Views keep shape and range, depend on the generator alone, and change each image as documented."""
 
 import pytest
 import torch
@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from crodobo.views.augment import GEOMETRIC, PHOTOMETRIC, Augment, random_crop, random_operation, warp
+from crodobo.views.augment import Augment
+from crodobo.views.strong import GEOMETRIC, PHOTOMETRIC, random_operation, warp
+from crodobo.views.weak import random_crop
 
 STRENGTH = 0.6
 
@@ -20,7 +22,7 @@ def seeded(seed: int) -> Generator:
     return Generator().manual_seed(seed)
 
 
-def bent(images: Tensor, kind: str, strength: float) -> Tensor:
+def warped(images: Tensor, kind: str, strength: float) -> Tensor:
     count = len(images)
     return warp(images, torch.full((count,), GEOMETRIC.index(kind)), torch.full((count,), strength))
 
@@ -73,7 +75,7 @@ def test_another_generator_state_gives_other_views() -> None:
     assert not torch.equal(augment.strong(images, seeded(1)), augment.strong(images, seeded(2)))
 
 
-def test_views_leave_the_global_generator_alone() -> None:
+def test_views_do_not_use_the_global_generator() -> None:
     before = torch.get_rng_state()
     Augment(flip=True, operations=3).strong(rand(32, 3, 8, 8), seeded(0))
     assert torch.equal(torch.get_rng_state(), before)
@@ -81,7 +83,7 @@ def test_views_leave_the_global_generator_alone() -> None:
 
 @pytest.mark.parametrize("resize", [False, True], ids=["padded", "resized"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_crop_is_a_window_of_the_larger_image_and_every_place_occurs(resize: bool, channels: int) -> None:
+def test_a_crop_is_a_window_of_the_larger_image_and_every_position_occurs(resize: bool, channels: int) -> None:
     images = rand(150, channels, 5, 7)
     larger = F.interpolate(images, size=(7, 9), mode="bilinear") if resize else F.pad(images, (1, 1, 1, 1))
     places = set()
@@ -102,9 +104,9 @@ def test_without_margin_and_flip_the_weak_view_is_the_image() -> None:
     assert torch.equal(Augment(margin=0).weak(images, seeded(0)), images)
 
 
-def test_nothing_is_mirrored_unless_asked() -> None:
+def test_images_are_not_mirrored_by_default() -> None:
     images = torch.zeros(64, 1, 9, 9)
-    images[..., :3] = 1  # bright on the left: a move by 2 keeps it there, a mirror does not
+    images[..., :3] = 1  # bright on the left: a shift by 2 keeps it there, a mirror does not
     view = Augment(margin=2).weak(images, seeded(0))
     assert (view[..., :4].sum(dim=(1, 2, 3)) > view[..., 5:].sum(dim=(1, 2, 3))).all()
 
@@ -127,7 +129,7 @@ def test_a_strong_view_without_operations_is_the_weak_view() -> None:
 @pytest.mark.parametrize("size", [(8, 8), (5, 9)])
 def test_a_warp_of_no_strength_changes_nothing(kind: str, size: tuple[int, int]) -> None:
     images = rand(3, 2, *size)
-    assert close(bent(images, kind, 0.0), images)
+    assert close(warped(images, kind, 0.0), images)
 
 
 @pytest.mark.parametrize("pixels", [1, 4, 9])
@@ -136,29 +138,29 @@ def test_a_translation_moves_by_its_share_of_the_image(pixels: int) -> None:
     gap = torch.zeros(2, 3, 20, 2 * pixels)
     left = torch.cat([images[..., 2 * pixels :], gap], dim=3)
     right = torch.cat([gap, images[..., : -2 * pixels]], dim=3)
-    moved, back = (bent(images, "translate-x", sign * pixels / 9) for sign in (1, -1))  # 0.45 · 1/9 · 40 is 2
+    moved, back = (warped(images, "translate-x", sign * pixels / 9) for sign in (1, -1))  # 0.45 · 1/9 · 40 is 2
     assert (close(moved, left) and close(back, right)) or (close(moved, right) and close(back, left))
 
 
-def test_a_translation_down_is_one_across_on_the_transposed_image() -> None:
+def test_a_vertical_translation_is_a_horizontal_one_of_the_transposed_image() -> None:
     images = rand(2, 1, 10, 14)
-    across = bent(images.mT, "translate-x", STRENGTH)
-    assert close(bent(images, "translate-y", STRENGTH), across.mT)
+    across = warped(images.mT, "translate-x", STRENGTH)
+    assert close(warped(images, "translate-y", STRENGTH), across.mT)
 
 
-def test_three_times_30_degrees_is_a_quarter_turn() -> None:
+def test_a_rotation_of_strength_3_is_90_degrees() -> None:
     images = rand(2, 3, 8, 8)
     turns = [torch.rot90(images, times, dims=(2, 3)) for times in (1, -1)]
-    one_way, other_way = (bent(images, "rotate", strength) for strength in (3.0, -3.0))
+    one_way, other_way = (warped(images, "rotate", strength) for strength in (3.0, -3.0))
     assert (close(one_way, turns[0]) and close(other_way, turns[1])) or (
         close(one_way, turns[1]) and close(other_way, turns[0])
     )
 
 
-def test_a_turn_keeps_distances_where_the_image_is_not_square() -> None:
+def test_a_rotation_keeps_distances_in_an_image_that_is_not_square() -> None:
     images = rand(2, 1, 8, 14)
     centre = images[..., 3:11]
-    turned = bent(images, "rotate", 3.0)[..., 3:11]
+    turned = warped(images, "rotate", 3.0)[..., 3:11]
     assert close(turned, torch.rot90(centre, 1, dims=(2, 3))) or close(turned, torch.rot90(centre, -1, dims=(2, 3)))
 
 
@@ -166,7 +168,7 @@ def test_a_turn_keeps_distances_where_the_image_is_not_square() -> None:
 def test_a_shear_moves_each_row_by_its_distance_from_the_middle(size: tuple[int, int]) -> None:
     height, width = size
     image = rand(1, 1, height, width)
-    sheared = bent(image, "shear-x", 1 / 0.3)[0, 0]
+    sheared = warped(image, "shear-x", 1 / 0.3)[0, 0]
     candidates = []
     for sign in (1, -1):
         rows = []
@@ -176,7 +178,7 @@ def test_a_shear_moves_each_row_by_its_distance_from_the_middle(size: tuple[int,
             rows.append(padded[height + shift : height + shift + width])
         candidates.append(torch.stack(rows))
     assert close(sheared, candidates[0]) or close(sheared, candidates[1])
-    upright = bent(image.mT, "shear-y", 1 / 0.3)[0, 0]
+    upright = warped(image.mT, "shear-y", 1 / 0.3)[0, 0]
     assert close(upright.mT, sheared)
 
 
@@ -194,7 +196,7 @@ def test_every_image_is_warped_by_its_own_kind_and_amount() -> None:
 @pytest.mark.parametrize("name", PHOTOMETRIC)
 def test_a_photometric_operation_treats_each_image_by_itself(name: str, channels: int) -> None:
     scales = torch.tensor([0.2, 0.5, 0.9, 1.0])[:, None, None, None]
-    images = rand(4, channels, 8, 8) * scales  # unlike each other: a shared mean or range would show
+    images = rand(4, channels, 8, 8) * scales  # all different: a shared mean or range would show
     for strength in (STRENGTH, -STRENGTH):
         together = PHOTOMETRIC[name](images, strength)
         one_by_one = torch.cat([PHOTOMETRIC[name](images[[number]], strength) for number in range(4)])
@@ -209,7 +211,7 @@ def test_each_image_goes_through_one_operation_or_none(channels: int) -> None:
     signs = (STRENGTH, -STRENGTH)
     options = {"identity": [images]}
     options |= {name: [operation(images, sign) for sign in signs] for name, operation in PHOTOMETRIC.items()}
-    options |= {kind: [bent(images, kind, sign) for sign in signs] for kind in GEOMETRIC}
+    options |= {kind: [warped(images, kind, sign) for sign in signs] for kind in GEOMETRIC}
     matches = {
         name: torch.stack([(view - result).abs().flatten(1).amax(dim=1) < 1e-5 for result in results]).any(dim=0)
         for name, results in options.items()
@@ -220,6 +222,6 @@ def test_each_image_goes_through_one_operation_or_none(channels: int) -> None:
 
 
 @pytest.mark.parametrize("channels", [2, 4])
-def test_images_of_other_than_one_or_three_channels_have_strong_views(channels: int) -> None:
+def test_any_number_of_channels_has_strong_views(channels: int) -> None:
     images = rand(64, channels, 8, 8)
     assert Augment().strong(images, seeded(0)).shape == images.shape

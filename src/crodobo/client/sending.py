@@ -139,7 +139,7 @@ def leave_out(files: Sequence[Path], predictions: PredictionFile, sent: Sent, de
     for path in files:
         with contextlib.suppress(OSError):  # said when it is to be read
             there[arrival_of(path, path.stat())] = path
-    done = predictions.already_there(list(there))
+    done = predictions.already_predicted(list(there))
     for arrival in done:
         sent.before += 1
         if delete:

@@ -1,7 +1,8 @@
-"""Benchmark: a labelled source and a target whose labels only the protocol sees."""
+"""Benchmark: a labelled source, and a target whose labels only the protocol sees."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,14 +13,23 @@ from crodobo.core.memory import Memory
 from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data.order import stream_order
-from crodobo.data.prefetch import ahead
+from crodobo.data.prefetch import prefetch
 from crodobo.errors import BadSource
 from crodobo.views.augment import Augment
 
 
+class Public(NamedTuple):
+    """The public half of a benchmark: the source, how views are made, and a stamp that changes with the source."""
+
+    source: Source
+    augment: Augment
+    stamp: str
+    name: str = ""  # of a built-in benchmark, whose stamp is empty
+
+
 @dataclass(frozen=True)
 class Benchmark:
-    """Source, target and how views of their images are made.
+    """Source, target, and how views of their images are made.
 
     Parameters
     ----------
@@ -28,15 +38,15 @@ class Benchmark:
     source
         The labelled public data.
     images, labels
-        The target; it arrives as a stream, and its labels are for scoring alone.
+        The target. It arrives as a stream, and its labels are used for scoring only.
     augment
-        Weak and strong views that suit the images.
+        How weak and strong views are made.
     metric
-        What its accuracy is by custom: over all samples, or `class-average`, the mean of the classes' accuracies.
+        The usual metric of this benchmark: `accuracy` over all samples, or `class-average`, the mean over classes.
     stamp
-        Changes when data on disk does; empty for data that does not.
+        Changes with the data on disk. Empty for built-in data.
     public
-        Whether reports may show samples of the target.
+        Whether the target is public, so that reports may show samples of it.
     """
 
     name: str
@@ -51,22 +61,19 @@ class Benchmark:
 
     def __post_init__(self) -> None:
         if isinstance(self.images, Tensor) and (problem := pixels.problem(self.images)):
-            raise BadSource(f"the target of {self.name} {problem}")
+            raise BadSource(f"The target of {self.name} {problem}.")
         if tuple(self.images.shape[1:]) != self.source.shape:
-            raise BadSource(
-                f"target and source of {self.name} differ in shape: {tuple(self.images.shape[1:])} "
-                f"and {self.source.shape}; bring them to one size and number of channels"
-            )
+            shapes = f"{tuple(self.images.shape[1:])} and {self.source.shape}"
+            remedy = "Convert them to one size and number of channels."
+            raise BadSource(f"Target and source of {self.name} differ in shape: {shapes}.", remedy)
         classes = len(self.source.classes)
         if self.labels.is_floating_point():
-            raise BadSource(
-                f"the target's labels of {self.name} are {self.labels.dtype}; labels are whole class numbers"
-            )
+            raise BadSource(f"The target's labels of {self.name} are {self.labels.dtype}.", "Use integers.")
         if self.labels.shape != (len(self.images),) or self.labels.min() < 0 or self.labels.max() >= classes:
-            raise BadSource(f"the target of {self.name} needs one label in 0 to {classes - 1} for each image")
+            raise BadSource(f"The target of {self.name} needs one label from 0 to {classes - 1} for each image.")
 
     def order(self, seed: int, kind: str = "random") -> Tensor:
-        """The order in which the target streams by: random, by-class, dirichlet(α) or drift."""
+        """The order of the target in the stream. `kind` is random, by-class, dirichlet(α) or drift."""
         return stream_order(kind)(self.labels, seed)
 
     def stream(
@@ -79,13 +86,13 @@ class Benchmark:
         queries: int | None = None,
         memory: Memory | None = None,
     ) -> Iterator[tuple[Query, Tensor]]:
-        """Queries of `size` with their labels in that order, from query `start` up to `queries` in all.
+        """Queries of `size` with their labels, from number `start` up to number `queries`.
 
-        Images that are decoded as they are read are decoded while the query before is at work.
+        Images on disk are decoded while the query before is processed.
         """
         chosen = self.order(seed, kind).split(size)[start:queries]
         queries_in_order = ((Query(self.images[indices], memory), self.labels[indices]) for indices in chosen)
-        return queries_in_order if isinstance(self.images, Tensor) else ahead(queries_in_order)
+        return queries_in_order if isinstance(self.images, Tensor) else prefetch(queries_in_order)
 
     def resized(self, size: int) -> "Benchmark":
         """The same benchmark with images of `size` × `size` pixels."""
@@ -96,7 +103,7 @@ class Benchmark:
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """Square images of another size, of the same type."""
+    """Resize images to a square, keeping their type."""
     if images.shape[-2:] == (size, size):
         return images
 

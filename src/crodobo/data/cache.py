@@ -1,4 +1,4 @@
-"""A folder for what can be made again: rendered benchmarks, never anything of a private stream."""
+"""The cache: a folder for data that can be made again. Nothing of a private stream is ever stored in it."""
 
 import os
 from collections.abc import Callable
@@ -17,12 +17,12 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, make: Callable[[], Arrays]) -> Arrays:
-    """The arrays of that name; made on the first call, or when the file in the cache is damaged."""
+    """Load the arrays of this name. They are made on the first call, or if the file in the cache is damaged."""
     path = cache_folder() / f"{name}.npz"
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {key: stored[key] for key in stored.files}
-    except Exception:  # not there, or damaged in whatever way: it is only a cache
+    except Exception:  # missing, or damaged in any way: it is only a cache
         arrays = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,5 +31,5 @@ def cached(name: str, make: Callable[[], Arrays]) -> Arrays:
             np.savez(output, allow_pickle=False, **arrays)
         unfinished.replace(path)
     except OSError:
-        pass  # without a writable cache the arrays are made anew each time
+        pass  # without a writable cache, the arrays are made each time
     return arrays

@@ -1,20 +1,21 @@
-"""Looking a data set over before anything is run on it: counts against the known ones, files that are not there."""
+"""Checks of a data set before a run: are the counts right, are all files there?"""
 
 from dataclasses import dataclass, field
 
-from crodobo.config import DataSettings
-from crodobo.data.assemble import broken, classes_of, read_source, read_target
+from crodobo.config import Classes, DataSettings
 from crodobo.data.classes import natural
+from crodobo.data.disk import SIDES, DiskData
 from crodobo.data.listing import Listing
 from crodobo.data.presets import Domain, Preset
+from crodobo.data.selection import find_broken
 from crodobo.errors import CrodoboError
 
-DECODED = (3, 32, 32)  # the size at which images are tried
+DECODED = (3, 32, 32)  # the shape for a trial
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one domain."""
+    """The result for one domain."""
 
     side: str
     counts: dict[str, int] = field(default_factory=dict)
@@ -24,34 +25,35 @@ class Finding:
 
 
 def check(preset: Preset, data: DataSettings, *, decode: bool = False) -> list[Finding]:
-    """Look both domains over; a finding without problems is as it should be."""
-    findings = []
-    for side, read, domain in (("source", read_source, preset.source), ("target", read_target, preset.target)):
+    """Check both domains. A domain is complete if its finding has no problems."""
+    findings, disk_data = [], DiskData(data, preset)
+    for side in SIDES:
+        domain: Domain = getattr(preset, side)
         try:
-            listing = read(data, preset)
+            listing = disk_data.read(side)
         except CrodoboError as error:
             findings.append(Finding(side, known=domain.counts, total=domain.total, problems=[str(error)]))
             continue
-        problems = [*_wrong_counts(listing, domain, preset, data), *_missing(listing)]
+        problems = [*_wrong_counts(listing, domain, disk_data.classes), *_missing(listing)]
         if decode and not problems:
-            problems = list(broken(listing, DECODED, "squash").values())
+            problems = list(find_broken(listing, DECODED, "squash").values())
         findings.append(Finding(side, listing.counts, domain.counts, domain.total, problems))
     return findings
 
 
-def _wrong_counts(listing: Listing, domain: Domain, preset: Preset, data: DataSettings) -> list[str]:
+def _wrong_counts(listing: Listing, domain: Domain, classes: Classes) -> list[str]:
     counts, problems = listing.counts, []
-    names = sorted(classes_of(data, preset).names or domain.counts, key=natural)
+    names = sorted(classes.names or domain.counts, key=natural)
     if absent := [name for name in names if name not in counts]:
-        problems.append(f"no image of {', '.join(absent)}")
-    if strange := [name for name in counts if domain.counts and name not in domain.counts]:
-        problems.append(f"images of {', '.join(strange)}, which it should not have")
+        problems.append(f"There is no image of {', '.join(absent)}.")
+    if unexpected := [name for name in counts if domain.counts and name not in domain.counts]:
+        problems.append(f"There are images of unexpected classes: {', '.join(unexpected)}.")
     for name, known in domain.counts.items():
         if name in counts and counts[name] != known:
-            problems.append(f"{name} has {counts[name]:,} images, {_difference(counts[name], known)}")
+            problems.append(f"{name} has {counts[name]:,} images, {_difference(counts[name], known)}.")
     total = sum(counts.values())
     if not domain.counts and domain.total and total != domain.total:
-        problems.append(f"{total:,} images in all, {_difference(total, domain.total)}")
+        problems.append(f"The total is {total:,}, {_difference(total, domain.total)}.")
     return problems
 
 
@@ -63,4 +65,4 @@ def _missing(listing: Listing) -> list[str]:
     missing = listing.pictures.missing()
     more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
     are = "image is" if len(missing) == 1 else "images are"
-    return [f"{len(missing):,} {are} listed but not there: {', '.join(missing[:3])}{more}"] if missing else []
+    return [f"{len(missing):,} {are} listed but missing: {', '.join(missing[:3])}{more}."] if missing else []

@@ -1,6 +1,6 @@
-"""Image files that are known, by what they are and by how they are called."""
+"""Known image formats and file suffixes."""
 
-# Formats that Pillow decodes itself; the others call programs, or are not photographs.
+# Formats that Pillow decodes itself. Others call external programs, or are not for photographs.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")  # JPEG opens MPO too
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib"),

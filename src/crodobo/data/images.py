@@ -1,4 +1,4 @@
-"""Images that do not lie in memory as a whole, and are read by their numbers as a tensor would be."""
+"""Images that are too many for memory. They are indexed like a tensor and read when they are asked for."""
 
 import mmap
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +11,10 @@ from torch import Tensor
 from crodobo.config import Fit
 from crodobo.data.pictures import Pictures, Shape
 from crodobo.engine import available_cores
-from crodobo.errors import BadImage
 
 
 class DecodedOnRead:
-    """Pictures that are decoded when they are asked for, by threads of this process, and kept nowhere."""
+    """Pictures that are decoded by threads of this process whenever they are read, and kept nowhere."""
 
     dtype = torch.uint8
 
@@ -31,21 +30,18 @@ class DecodedOnRead:
         batch = torch.empty((len(numbers), *self.shape[1:]), dtype=torch.uint8)
 
         def read(place: int, number: int) -> None:
-            try:
-                pixels = torch.from_numpy(self._pictures.read(number, self.shape[1:], self._fit))
-                batch[place] = pixels
-                pixels.zero_()  # numpy keeps small arrays back for the next one that asks
-            except BadImage as error:
-                raise BadImage(f"{error}; put it right, or leave such images out with --skip-broken") from None
+            pixels = torch.from_numpy(self._pictures.read(number, self.shape[1:], self._fit))
+            batch[place] = pixels
+            pixels.zero_()  # numpy caches small freed arrays with their content
 
-        places = numbers.argsort()  # rows of a table lie in groups, each of which is read once this way
+        places = numbers.argsort()  # in order, each row group of a Parquet table is read only once
         with ThreadPoolExecutor(available_cores()) as pool:
             list(pool.map(read, places.tolist(), numbers[places].tolist()))
         return batch
 
 
 class MemoryMapped:
-    """Decoded images in a file, of which only those that are asked for come into memory."""
+    """Decoded images in a file. Only the ones that are read come into memory."""
 
     dtype = torch.uint8
 
@@ -60,5 +56,5 @@ class MemoryMapped:
 
     def __getitem__(self, numbers: Tensor) -> Tensor:
         batch = torch.from_numpy(self._array[numbers.numpy()])
-        self._map.madvise(mmap.MADV_DONTNEED)  # pages that were read stay in the system's cache, not in this process
+        self._map.madvise(mmap.MADV_DONTNEED)  # the pages stay in the system's cache, not in this process
         return batch

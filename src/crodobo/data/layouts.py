@@ -1,4 +1,4 @@
-"""Layouts in which the paper's data is distributed, where a folder, a list or a table does not say it all."""
+"""Readers for the paper's data sets that are not plain folders, lists or tables."""
 
 import csv
 import io
@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crodobo.data.listing import Listing, read_listing
+from crodobo.data.listing import Listing, read_listing, read_text
 from crodobo.data.pictures import Files
 from crodobo.errors import BadData
 
 Reader = Callable[..., Listing]
+AGAIN = "Download it again."
+COMPARE = "Compare the folder with the layout of the preset."
 
 
 def camelyon17(root: Path, centers: Sequence[str], split: str | None = None) -> Listing:
-    """WILDS: `metadata.csv`, and patches whose names are made of its columns; the label is `tumor`."""
+    """Read WILDS: `metadata.csv`, and patches whose names consist of its columns. The label is `tumor`."""
     names, labels = [], []
     for row in _rows(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")):
         if row["center"] in centers and split in (None, row["split"]):
@@ -26,7 +28,7 @@ def camelyon17(root: Path, centers: Sequence[str], split: str | None = None) -> 
 
 
 def deepfashion(root: Path, partitions: Sequence[str]) -> Listing:
-    """DeepFashion's category prediction: lists of categories, of images and of partitions, each with two head lines."""
+    """Read DeepFashion: lists of categories, images and partitions, each with two header lines."""
     notes = next((root / name for name in ("Anno_coarse", "Anno") if (root / name).is_dir()), root)
     categories = [" ".join(words[:-1]) for words in _table(notes / "list_category_cloth.txt")]
     wanted = set(partitions)
@@ -37,33 +39,33 @@ def deepfashion(root: Path, partitions: Sequence[str]) -> Listing:
         name, number = words[0], words[-1]
         if partition.get(name) in wanted:
             if not number.isdecimal() or not 1 <= int(number) <= len(categories):
-                raise BadData(f"{path} gives {name} the category {number}, but there are {len(categories)}")
+                raise BadData(f"{path} gives {name} the category {number}, but there are {len(categories)}.", AGAIN)
             names.append(name)
             labels.append(categories[int(number) - 1])
     return Listing(Files(_folder_of_images(root), names), labels, str(root))
 
 
 def covid_da(root: Path, lists: Sequence[str], keys: Sequence[Sequence[str]], folders: Sequence[str]) -> Listing:
-    """COVID-DA: a pickled dictionary of lists of (image name, label), and the folders that hold the images.
+    """Read COVID-DA: a pickled dictionary of lists of (image name, label), and folders of images.
 
-    `lists`, `keys` and `folders` are alternatives, since the data set was published in several versions.
+    `lists`, `keys` and `folders` are alternatives, because the data set was published in several versions.
     """
     path = next((found for name in lists if (found := _first(root, name)).exists()), root / lists[0])
     content = _read_plain_pickle(path)
     names, labels = [], []
     where = [root / folder for folder in folders if (root / folder).is_dir()]
     if not where:
-        raise BadData(f"{root} has none of the folders {', '.join(folders)}; `crodobo data` shows the layout")
+        raise BadData(f"{root} has none of the folders {', '.join(folders)}.", COMPARE)
     index = {file.name: str(file.relative_to(root)) for folder in where for file in sorted(folder.rglob("*.*"))}
     chosen = next((names for names in keys if all(name in content for name in names)), None)
     if chosen is None:
-        raise BadData(f"{path} has no list {keys[0][0]}; it has {', '.join(map(str, content))}")
+        raise BadData(f"{path} has no list {keys[0][0]}. It has {', '.join(map(str, content))}.", AGAIN)
     for key in chosen:
         if not isinstance(content[key], list | tuple):
-            raise BadData(f"{path} has a {key} that is no list")
+            raise BadData(f"{key} in {path} is not a list.", AGAIN)
         for entry in content[key]:
             if not isinstance(entry, tuple | list) or len(entry) != 2:
-                raise BadData(f"{path} has an entry {entry!r} in {key} that is no pair of image and label")
+                raise BadData(f"The entry {entry!r} in {key} of {path} is not a pair of image and label.", AGAIN)
             name = Path(entry[0].decode() if isinstance(entry[0], bytes) else str(entry[0])).name
             names.append(index.get(name, f"{folders[0]}/{name}"))
             labels.append(str(entry[1]))
@@ -79,61 +81,52 @@ READERS: dict[str, Reader] = {
 
 
 def _first(root: Path, name: str) -> Path:
-    """A file at its place below the root, or in the root itself."""
+    """A file at its usual path, or in the root itself."""
     return next((path for path in (root / name, root / Path(name).name) if path.exists()), root / name)
 
 
 def _folder_of_images(root: Path) -> Path:
-    """The folder in which `img/…` lies."""
+    """The folder that contains `img`."""
     return next((root / name for name in ("Img", ".", "img") if (root / name / "img").is_dir()), root / "Img")
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    with io.StringIO(_read(path)) as file:
+    with io.StringIO(read_text(path, COMPARE), newline="") as file:
         reader = csv.DictReader(file)
         if lacking := [name for name in columns if name not in (reader.fieldnames or ())]:
-            raise BadData(f"{path} has no column {lacking[0]}; it has {', '.join(reader.fieldnames or ())}")
+            raise BadData(f"{path} has no column {lacking[0]}. It has {', '.join(reader.fieldnames or ())}.", AGAIN)
         for number, row in enumerate(reader, start=2):
             if lacking := [name for name in columns if not row[name]]:
-                raise BadData(f"row {number} of {path} has no {lacking[0]}; fetch it again")
+                raise BadData(f"Row {number} of {path} has no {lacking[0]}.", AGAIN)
             yield row
 
 
 def _table(path: Path) -> list[list[str]]:
-    """The rows of a list whose first line is their number and whose second line is a head."""
-    lines = _read(path).splitlines()
+    """The rows of a list. Its first line is their number, the second a header."""
+    lines = read_text(path, COMPARE).splitlines()
     rows = [line.split() for line in lines[2:] if line.strip()]
     if not lines or not lines[0].strip().isdecimal() or any(len(row) < 2 for row in rows):
-        raise BadData(f"{path} is not as it should be: a line with a number, a head, then names with values")
+        raise BadData(f"{path} does not consist of a number, a header, and lines of names and values.", AGAIN)
     if int(lines[0]) != len(rows):
-        raise BadData(f"{path} says that it has {int(lines[0])} rows, and has {len(rows)}; fetch it again")
+        raise BadData(f"{path} has {len(rows)} rows, but its first line says {int(lines[0])}.", AGAIN)
     return rows
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise BadData(f"there is no {path}; `crodobo data` shows the layout") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadData(f"{path} cannot be read ({error})") from None
-
-
 class _PlainUnpickler(pickle.Unpickler):
-    """Lists, dictionaries, texts and numbers; nothing that could run code."""
+    """Loads lists, dictionaries, texts and numbers, and nothing that could run code."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it holds a {module}.{name}")
+        raise pickle.UnpicklingError(f"it contains a {module}.{name}")
 
 
 def _read_plain_pickle(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise BadData(f"There is no {path}.", COMPARE)
     try:
         with path.open("rb") as file:
             content = _PlainUnpickler(file).load()
-    except FileNotFoundError:
-        raise BadData(f"there is no {path}; `crodobo data` shows the layout") from None
-    except Exception as error:  # what a damaged pickle raises is anyone's guess
-        raise BadData(f"{path} cannot be read as lists of names and labels ({error})") from None
+    except Exception as error:  # a damaged pickle can raise anything
+        raise BadData(f"{path} cannot be read as lists of names and labels ({error}).", AGAIN) from None
     if not isinstance(content, dict):
-        raise BadData(f"{path} holds no lists by their names")
+        raise BadData(f"{path} does not contain named lists.", AGAIN)
     return content

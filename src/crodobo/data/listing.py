@@ -1,7 +1,8 @@
-"""Listings: which pictures a domain has and what each is called, in every form that people keep them in."""
+"""Listings: the pictures of a domain with their labels, read from folders, lists, tables or IDX files."""
 
 import csv
 import gzip
+import io
 import re
 import struct
 import zlib
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crodobo.data.extras import needs_extra
 from crodobo.data.formats import SUFFIXES
 from crodobo.data.pictures import ArrayPictures, Files, ParquetPictures, Pictures
 from crodobo.errors import BadData
@@ -19,11 +21,12 @@ from crodobo.errors import BadData
 IMAGE_COLUMNS = ("image", "file", "path", "filename", "file_name", "filepath", "image_path", "img")
 LABEL_COLUMNS = ("label", "class", "category", "target", "y")
 Columns = tuple[str, str]
+COLUMNS = ("source_columns", "target_columns")  # the settings
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Pictures and the name of each one's class."""
+    """Pictures, and the class name of each."""
 
     pictures: Pictures
     labels: Sequence[str]
@@ -31,24 +34,24 @@ class Listing:
 
     def __post_init__(self) -> None:
         if not len(self.pictures):
-            raise BadData(f"{self.where} has no image; is it the right place?")
+            raise BadData(f"{self.where} has no images.", "Check the path.")
         if len(self.labels) != len(self.pictures):
-            raise BadData(f"{self.where} has {len(self.pictures)} images and {len(self.labels)} labels")
+            raise BadData(f"{self.where} has {len(self.pictures)} images and {len(self.labels)} labels.")
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many pictures of each class there are."""
+        """The number of pictures of each class."""
         return dict(sorted(Counter(self.labels).items()))
 
-    def chosen(self, numbers: Sequence[int]) -> "Listing":
-        """Some of the pictures, in that order."""
-        return Listing(self.pictures.chosen(numbers), [self.labels[number] for number in numbers], self.where)
+    def select(self, numbers: Sequence[int]) -> "Listing":
+        """Some of the pictures, in this order."""
+        return Listing(self.pictures.select(numbers), [self.labels[number] for number in numbers], self.where)
 
 
 def read_listing(path: Path, columns: Columns | None = None) -> Listing:
-    """What a path holds: a folder of class folders, IDX files, a CSV or Parquet table, or a list of `path label`."""
+    """Read a folder of class folders, IDX files, a CSV or Parquet table, or a list of `path label`."""
     if not path.exists():
-        raise BadData(f"there is no {path}; check the path")
+        raise BadData(f"There is no {path}.", "Check the path.")
     if path.is_dir():
         return read_idx(path) if any(_idx_images(path)) else read_folder(path)
     if re.search(r"idx\d[-.]ubyte", path.name):
@@ -59,12 +62,12 @@ def read_listing(path: Path, columns: Columns | None = None) -> Listing:
     if suffix in (".parquet", ".pq"):
         return read_parquet(path, columns)
     if suffix in SUFFIXES:
-        raise BadData(f"{path} is one image; give a folder of class folders, or a list")
+        raise BadData(f"{path} is a single image.", "Give a folder of class folders, a list or a table.")
     return read_list(path)
 
 
 def read_folder(path: Path) -> Listing:
-    """A folder with a folder for each class; images may lie deeper in it."""
+    """Read a folder with one folder per class, which may have subfolders."""
     names, labels = [], []
     folders = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
     for folder in folders:
@@ -72,17 +75,15 @@ def read_folder(path: Path) -> Listing:
             names.append(str(file.relative_to(path)))
             labels.append(folder.name)
     if not folders:
-        raise BadData(
-            f"{path} has no folder for each class; it should look like {path.name}/cat/1.jpg, {path.name}/dog/2.jpg "
-            "(for images without labels there is crodobo adapt)"
-        )
+        remedy = f"Arrange it like {path.name}/cat/1.jpg and {path.name}/dog/2.jpg."
+        raise BadData(f"{path} has no class folders.", remedy)
     if not names:
-        raise BadData(f"the folders of {path} hold no image ({', '.join(SUFFIXES[:3])} and the like)")
+        raise BadData(f"The class folders of {path} have no images ({', '.join(SUFFIXES[:3])} and others).")
     return Listing(Files(path, names), labels, str(path))
 
 
 def images_under(folder: Path) -> Iterator[Path]:
-    """Image files by their suffix, hidden ones left out, in order of their names."""
+    """Image files by suffix, without hidden ones, in order of their names."""
     for file in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
         if file.suffix.lower() in SUFFIXES and not hidden and file.is_file():
@@ -90,44 +91,42 @@ def images_under(folder: Path) -> Iterator[Path]:
 
 
 def read_list(path: Path) -> Listing:
-    """A text file with a line `path label` for each image; paths are relative to it.
+    """Read a text file with a line `path label` for each image. Paths are relative to the file.
 
-    Between the two is a tab, or else the last space.
+    Path and label are separated by a tab or, without one, by the last space.
     """
     names, labels = [], []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         parts = line.strip().rsplit("\t" if "\t" in line.strip() else None, maxsplit=1)
         if len(parts) < 2:
-            raise BadData(f"line {number} of {path} is no `path label`: {line.strip()[:60]!r}")
+            raise BadData(f"Line {number} of {path} is {line.strip()[:60]!r}.", "Write a path and a label.")
         names.append(parts[0].strip())
         labels.append(parts[1].strip())
     return Listing(Files(path.parent, names), labels, str(path))
 
 
 def read_csv(path: Path, columns: Columns | None = None) -> Listing:
-    """A table with a column of paths, relative to it, and one of labels."""
+    """Read a table with a column of paths, relative to the table, and a column of labels."""
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-            image, label = choose_columns(path, list(reader.fieldnames or ()), columns)
-            rows = [(row[image], (row[label] or "").strip()) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadData(f"{path} cannot be read as a table ({error})") from None
+        image, label = choose_columns(path, list(reader.fieldnames or ()), columns)
+        rows = [(row[image], (row[label] or "").strip()) for row in reader]
+    except csv.Error as error:
+        raise BadData(f"{path} cannot be read as a table ({error}).", "Save it as CSV again.") from None
     for number, row in enumerate(rows, start=2):
         if not all(row):
-            raise BadData(f"row {number} of {path} has no {image if not row[0] else label}")
+            raise _empty_cell(path, number, label if row[0] else image)
     return Listing(Files(path.parent, [row[0] for row in rows]), [row[1] for row in rows], str(path))
 
 
 def read_parquet(path: Path, columns: Columns | None = None) -> Listing:
-    """A table with a column of labels and one of images: their paths, or the encoded images themselves."""
-    try:
+    """Read a table with a column of labels and a column of images: their paths, or the encoded images themselves."""
+    with needs_extra("parquet", "Reading Parquet"):
         import pyarrow
         from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise BadData("reading Parquet needs pyarrow; install it with `pip install 'crodobo[parquet]'`") from None
     try:
         file = ParquetFile(path)
         schema = file.schema_arrow
@@ -139,20 +138,25 @@ def read_parquet(path: Path, columns: Columns | None = None) -> Listing:
             names = _texts(path, image, file.read(columns=[image]).column(0).to_pylist())
             return Listing(Files(path.parent, names), labels, str(path))
     except (pyarrow.ArrowException, OSError) as error:
-        raise BadData(f"{path} cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+        raise BadData(f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}).") from None
     if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_struct(kind)):
-        raise BadData(f"the column {image} of {path} holds no images: its type is {kind}; name another with --columns")
+        problem = f"The column {image} of {path} has no images: its type is {kind}."
+        raise BadData(problem, "Name another one.", settings=COLUMNS)
     return Listing(ParquetPictures(path, image, range(len(labels))), labels, str(path))
 
 
 def _texts(path: Path, column: str, values: list[object]) -> list[str]:
     if None in values:
-        raise BadData(f"row {values.index(None) + 1} of {path} has no {column}")
+        raise _empty_cell(path, values.index(None) + 1, column)
     return [str(value) for value in values]
 
 
+def _empty_cell(path: Path, row: int, column: str) -> BadData:
+    return BadData(f"Row {row} of {path} has no {column}.", "Fill it in, or remove the row.")
+
+
 def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> Columns:
-    """The columns of images and labels: those that were named, or those with a usual name.
+    """The columns of images and labels: the named ones, or the ones with a usual name.
 
     >>> choose_columns(Path("a.csv"), ["id", "file", "label"], None)
     ('file', 'label')
@@ -161,56 +165,57 @@ def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> C
         next((name for name in IMAGE_COLUMNS if name in there), ""),
         next((name for name in LABEL_COLUMNS if name in there), ""),
     )
-    for wanted, what in ((image, "images"), (label, "labels")):
+    for wanted, content in ((image, "images"), (label, "labels")):
         if wanted not in there:
-            problem = f"no column {wanted!r}" if wanted else f"no column that is clearly the one of {what}"
-            known = f"its columns are {', '.join(there)}: name them with --columns" if there else "it is empty"
-            raise BadData(f"{path} has {problem}; {known}")
+            missing = f"no column {wanted!r}" if wanted else f"no column with a usual name for {content}"
+            found = f"its columns are {', '.join(there)}" if there else "it is empty"
+            raise BadData(f"{path} has {missing}: {found}.", "Name the columns." if there else "", settings=COLUMNS)
     return image, label
 
 
 def read_idx(path: Path) -> Listing:
-    """IDX files of images and labels, gzipped or not: the images' file, or the folder of both (then its train part)."""
+    """Read IDX files, gzipped or not. The path is the file of images, or the folder (then its train part is read)."""
+    images = path
     if path.is_dir():
-        found = sorted(_idx_images(path), key=lambda file: (not file.name.startswith("train"), file.name))
-        images = found[0]
-    else:
-        images = path
+        images = min(_idx_images(path), key=lambda file: (not file.name.startswith("train"), file.name))
     stem = images.name.removesuffix(".gz")
     for ending in ("", ".gz"):
         labels = images.with_name(re.sub(r"images([-.])idx3", r"labels\1idx1", stem) + ending)
         if labels.exists() and labels.name.removesuffix(".gz") != stem:
             break
     else:
-        raise BadData(f"beside {images} there is no file of its labels; IDX images come with …-labels-idx1-ubyte")
+        raise BadData(f"The labels of {images} are missing.", "Add the file …-labels-idx1-ubyte beside it.")
     array, numbers = read_idx_array(images), read_idx_array(labels)
     if array.ndim != 3 or numbers.ndim != 1 or len(array) != len(numbers):
-        raise BadData(f"{images} and {labels.name} do not belong together: shapes {array.shape} and {numbers.shape}")
-    return Listing(ArrayPictures(array, images.name), [str(number) for number in numbers.tolist()], str(images))
+        raise BadData(f"{images} and {labels.name} do not match: their shapes are {array.shape} and {numbers.shape}.")
+    return Listing(ArrayPictures(array), [str(number) for number in numbers.tolist()], str(images))
 
 
 def read_idx_array(path: Path) -> np.ndarray:
-    """The array of an IDX file of bytes."""
+    """Read an IDX file of bytes."""
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
         zeros, kind, dimensions = struct.unpack(">HBB", content[:4])
         shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
         if (zeros, kind) != (0, 8):
-            raise ValueError("it does not hold bytes")
+            raise ValueError("it does not contain bytes")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
-        raise BadData(f"{path} cannot be read as IDX ({error}); fetch it again") from None
+        raise BadData(f"{path} cannot be read as IDX ({error}).", "Download it again.") from None
 
 
 def _idx_images(folder: Path) -> Iterable[Path]:
     return [*folder.glob("*images?idx3*ubyte"), *folder.glob("*images?idx3*ubyte.gz")]
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path, if_missing: str = "Check the path.") -> str:
+    """Read a file of text. `if_missing` is the remedy if there is no such file."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise BadData(f"There is no {path}.", if_missing) from None
     except OSError as error:
-        raise BadData(f"{path} cannot be read ({error.strerror})") from None
+        raise BadData(f"{path} is not readable ({error.strerror}).", "Make it readable.") from None
     except UnicodeDecodeError:
-        raise BadData(f"{path} is no list: it is not text; give a folder, a list, a table or IDX files") from None
+        raise BadData(f"{path} is not a text file in UTF-8.", "Check the path, or convert the file.") from None

@@ -1,4 +1,4 @@
-"""Pictures before they are decoded: files, rows of a table, or an array. Numbered, named, and told apart."""
+"""Pictures before they are decoded: files, rows of a table, or an array."""
 
 import contextlib
 import functools
@@ -30,18 +30,18 @@ class Pictures(ABC):
 
     @abstractmethod
     def read(self, number: int, shape: Shape, fit: Fit) -> np.ndarray:
-        """The pixels of a picture, brought to a shape; raises `BadImage` with its name and the reason."""
+        """Decode a picture to a shape. Raises `BadImage` with the picture's name and the reason as a sentence."""
 
     @abstractmethod
     def stamp(self) -> str:
         """A digest that changes when the pictures do."""
 
     @abstractmethod
-    def chosen(self, numbers: Sequence[int]) -> "Pictures":
-        """Some of them, in that order."""
+    def select(self, numbers: Sequence[int]) -> "Pictures":
+        """Some of the pictures, in this order."""
 
     def missing(self) -> list[str]:
-        """Names of pictures that are not there."""
+        """Names of pictures that do not exist."""
         return []
 
 
@@ -60,12 +60,12 @@ class Files(Pictures):
         try:
             return decode(path.read_bytes(), shape, fit)
         except BadImage as error:
-            raise BadImage(f"the image {path} cannot be used: {error}") from None
+            raise _broken(f"The image {path} cannot be used: {error}.") from None
         except OSError as error:
-            raise BadImage(f"the image {path} cannot be read ({error.strerror})") from None
+            raise _broken(f"The image {path} cannot be read ({error.strerror}).") from None
 
     def stamp(self) -> str:
-        """Of folder, names, sizes and times, and of some content: to read all would take as long as to decode it."""
+        """Digest the folder, names, sizes and times, and some content: reading all would take as long as decoding."""
         digest = hashlib.sha256(os.fsencode(self.root.resolve()))
         for name in self.names[:: max(1, len(self.names) // SAMPLED)]:
             with contextlib.suppress(OSError), (self.root / name).open("rb") as file:
@@ -78,7 +78,7 @@ class Files(Pictures):
                 digest.update(f"{name}\0missing\n".encode(errors="surrogateescape"))
         return digest.hexdigest()
 
-    def chosen(self, numbers: Sequence[int]) -> "Files":
+    def select(self, numbers: Sequence[int]) -> "Files":
         return Files(self.root, [self.names[number] for number in numbers])
 
     def missing(self) -> list[str]:
@@ -87,10 +87,9 @@ class Files(Pictures):
 
 @dataclass(frozen=True)
 class ArrayPictures(Pictures):
-    """Grey pictures that lie in an array already, N×H×W, uint8."""
+    """Grey pictures in an array, N×H×W, uint8."""
 
     array: np.ndarray
-    name: str
 
     def __len__(self) -> int:
         return len(self.array)
@@ -101,8 +100,8 @@ class ArrayPictures(Pictures):
     def stamp(self) -> str:
         return hashlib.sha256(repr(self.array.shape).encode() + self.array.tobytes()).hexdigest()
 
-    def chosen(self, numbers: Sequence[int]) -> "ArrayPictures":
-        return ArrayPictures(self.array[np.asarray(numbers, dtype=np.int64)], self.name)
+    def select(self, numbers: Sequence[int]) -> "ArrayPictures":
+        return ArrayPictures(self.array[np.asarray(numbers, dtype=np.int64)])
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class ParquetPictures(Pictures):
         try:
             return decode(content or b"", shape, fit)
         except BadImage as error:
-            raise BadImage(f"the image in row {row + 1} of {self.path} cannot be used: {error}") from None
+            raise _broken(f"The image in row {row + 1} of {self.path} cannot be used: {error}.") from None
 
     @functools.cached_property
     def _groups(self) -> "_RowGroups":
@@ -134,12 +133,16 @@ class ParquetPictures(Pictures):
         rows = hashlib.sha256(np.asarray(self.rows, dtype=np.int64).tobytes()).hexdigest()
         return f"{self.path.resolve()}-{self.column}-{status.st_size}-{status.st_mtime_ns}-{rows}"
 
-    def chosen(self, numbers: Sequence[int]) -> "ParquetPictures":
+    def select(self, numbers: Sequence[int]) -> "ParquetPictures":
         return ParquetPictures(self.path, self.column, [self.rows[number] for number in numbers])
 
 
+def _broken(problem: str) -> BadImage:
+    return BadImage(problem, "Repair it, or leave out broken images.", settings=("skip_broken",))
+
+
 class _RowGroups:
-    """The row group of a Parquet column that was read last, and where groups begin."""
+    """The row group of a Parquet column that was read last."""
 
     def __init__(self, path: Path, column: str) -> None:
         from pyarrow.parquet import ParquetFile

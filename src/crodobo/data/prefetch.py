@@ -1,55 +1,46 @@
-"""Making the next item while the last one is at work."""
+"""Preparing the next item in a thread while the current one is being used."""
 
 import queue
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 Item = TypeVar("Item")
 
 
-class _Made(Generic[Item]):
-    """What the thread hands over: an item, the end, or an error."""
+def prefetch(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the same items, each made by a thread while the one before is being used.
 
-    def __init__(self, item: Item | None = None, error: BaseException | None = None, end: bool = False) -> None:
-        self.item, self.error, self.end = item, error, end
+    At most one item is ready. It is released at once if the reader stops early or an error ends the loop.
 
-
-def ahead(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items, each made by a thread of this process while the one before is at work.
-
-    One item at most lies ready. When the reader leaves early, or an error ends the loop, it is let go at once.
-
-    >>> list(ahead(iter("abc")))
+    >>> list(prefetch(iter("abc")))
     ['a', 'b', 'c']
     """
-    ready: queue.SimpleQueue[_Made[Item]] = queue.SimpleQueue()
-    wanted = threading.Semaphore()  # how many items may be made: one to begin with, one more for each that is taken
-    left = threading.Event()
+    ready: queue.SimpleQueue[list[Item] | BaseException] = queue.SimpleQueue()  # an item is in a list of its own
+    wanted = threading.Semaphore()  # items to make: one at the start, then one for each that is taken
+    stopped = threading.Event()
 
     def make() -> None:
         try:
             remaining = iter(items)
-            while wanted.acquire() and not left.is_set():
-                ready.put(_Made(next(remaining)))
-        except StopIteration:
-            ready.put(_Made(end=True))
-        except BaseException as error:
-            ready.put(_Made(error=error))
+            while wanted.acquire() and not stopped.is_set():
+                ready.put([next(remaining)])
+        except BaseException as error:  # StopIteration at the end
+            ready.put(error)
 
     worker = threading.Thread(target=make, daemon=True)
     worker.start()
     try:
-        while not (made := ready.get()).end:
-            if made.error:
-                raise made.error
-            item, made.item = made.item, None
+        while not isinstance(made := ready.get(), StopIteration):
+            if isinstance(made, BaseException):
+                raise made
+            item = made.pop()  # no second reference that would keep it in memory
             wanted.release()
-            yield item  # type: ignore[misc]
+            yield item
             del item
     finally:
-        left.set()
+        stopped.set()
         wanted.release()
         worker.join()
         while not ready.empty():
@@ -57,8 +48,8 @@ def ahead(items: Iterable[Item]) -> Iterator[Item]:
 
 
 @contextmanager
-def let_go(items: Iterable[Item]) -> Iterator[Iterable[Item]]:
-    """When the block ends, by an error too, a generator of items lets go at once of what it has ready."""
+def closing_generator(items: Iterable[Item]) -> Iterator[Iterable[Item]]:
+    """Close the items at the end of the block if they are a generator, so that it releases what it holds."""
     try:
         yield items
     finally:

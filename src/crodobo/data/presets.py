@@ -1,4 +1,4 @@
-"""Presets: what is known about a data set, and the settings that suit it. Each is a TOML file in `presets/`."""
+"""Presets: facts about a data set, and settings for it. Each is a TOML file in `presets/`."""
 
 import difflib
 import tomllib
@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from crodobo.config import Classes, DataSettings, MethodSettings, SessionSettings, Views
-from crodobo.data.layouts import READERS
+from crodobo.data.layouts import COMPARE, READERS
 from crodobo.data.listing import Listing
 from crodobo.errors import BadData, BadSettings
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Where a domain lies below a data set's folder, and how it is read."""
+    """Where a domain is in the folder of a data set, and how it is read."""
 
-    paths: tuple[str, ...]  # the first that is there
+    paths: tuple[str, ...]  # the first that exists is used
     reader: str
     arguments: dict[str, Any]
     counts: dict[str, int]
@@ -35,23 +35,21 @@ class Domain:
         return cls(paths, known.get("reader", "any"), arguments, counts, total)
 
     def read(self, folder: Path | None, own: Path | None, columns: tuple[str, str] | None) -> Listing:
-        """The listing of the domain: at a path of its own, or at its place in the folder."""
+        """List the domain: at the user's `own` path, or at its usual path in the folder."""
         base = own or folder
         if base is None:
-            raise BadSettings(
-                "this preset reads data from a disk; say where with --data FOLDER (crodobo data has more)"
-            )
-        places = [base / path for path in self.paths] + ([own] if own else [])
-        root = next((place for place in places if place.exists()), None)
+            raise BadSettings("The preset needs the folder of its data.", "Name the folder.", settings=("folder",))
+        paths = [base / path for path in self.paths] + ([own] if own else [])
+        root = next((path for path in paths if path.exists()), None)
         if root is None:
-            raise BadData(f"there is no {places[0]}; `crodobo data` shows what the folder must look like")
+            raise BadData(f"There is no {paths[0]}.", COMPARE, settings=("folder",))
         arguments = self.arguments | ({"columns": columns} if self.reader == "any" else {})
         return READERS[self.reader](root, **arguments)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A data set with its two domains, and the settings of a run on it."""
+    """A data set with two domains, and the settings of a run on it."""
 
     name: str
     title: str
@@ -73,7 +71,7 @@ class Preset:
 
     @property
     def run(self) -> dict[str, Any]:
-        """Settings of the run: the size of queries and of images."""
+        """Settings of the run: the sizes of queries and images."""
         return {name: value for name, value in self.settings.items() if name in SessionSettings.model_fields}
 
     @property
@@ -83,7 +81,7 @@ class Preset:
 
 
 def preset_names() -> list[str]:
-    """All presets; of a family with many pairs, the one that stands for it: `pacs/FROM-TO`."""
+    """All presets. A family of domain pairs is one name: `pacs/FROM-TO`."""
     return [
         f"{name}/FROM-TO" if "domains" in table else name
         for name, table in sorted(_tables().items(), key=lambda item: (not item[0].startswith("paper/"), item[0]))
@@ -91,12 +89,12 @@ def preset_names() -> list[str]:
 
 
 def is_preset(name: str) -> bool:
-    """Whether there is a preset, or a family of them, of that name."""
+    """Whether this is the name of a preset or of a family of presets."""
     return name in _tables() or name.partition("/")[0] in _families()
 
 
 def get_preset(name: str) -> Preset:
-    """The preset of that name; of a family, `pacs/art-photo` for example.
+    """Look up a preset. One of a family is named like `pacs/art-photo`.
 
     >>> get_preset("paper/visda-c").settings["query_size"]
     64
@@ -115,15 +113,13 @@ def get_preset(name: str) -> Preset:
         first, _, second = pair.partition("-")
         if first not in domains or second not in domains or first == second:
             example = "-".join(list(domains)[:2])
-            raise BadSettings(
-                f"{name} names no two domains; those of {family} are {', '.join(domains)}; for example "
-                f"{family}/{example}"
-            )
+            problem = f"{name} does not name two domains of {family}, which are {', '.join(domains)}."
+            raise BadSettings(problem, f"Write, for example, {family}/{example}.", settings=("benchmark",))
         source, target = (Domain.of(table, domain, domains[domain]) for domain in (first, second))
     else:
         near = difflib.get_close_matches(name, preset_names(), n=1)
-        hint = f"did you mean {near[0]}?" if near else "`crodobo data` lists them"
-        raise BadSettings(f"there is no preset {name!r}; {hint}")
+        remedy = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(preset_names())}."
+        raise BadSettings(f"There is no preset {name!r}.", remedy, settings=("benchmark",))
     return Preset(
         name=name,
         title=table["title"],
@@ -141,7 +137,7 @@ def get_preset(name: str) -> Preset:
 
 
 def all_presets() -> Iterator[tuple[str, Preset]]:
-    """Each preset with its name; of a family, any pair stands for all."""
+    """Each preset with its name. Of a family, only one pair is given."""
     for name in preset_names():
         domains = list(_tables().get(name.partition("/")[0], {}).get("domains", ()))
         yield name, get_preset(name.replace("FROM-TO", "-".join(domains[:2])))

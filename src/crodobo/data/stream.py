@@ -1,4 +1,4 @@
-"""Streams: data that arrives as queries."""
+"""Streams of queries from arrays and folders."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +14,15 @@ from crodobo.core.query import Query
 from crodobo.data.images import DecodedOnRead
 from crodobo.data.listing import images_under
 from crodobo.data.pictures import Files
-from crodobo.data.prefetch import ahead
+from crodobo.data.prefetch import prefetch
 from crodobo.errors import BadData
 
 
 def from_arrays(images: Tensor | np.ndarray, size: int = 64, memory: Memory | None = None) -> Iterator[Query]:
-    """Cut an array of images into queries of `size`; the last one may be shorter.
+    """Cut an array of images into queries of `size`. The last one may be shorter.
 
-    Each query owns a copy, so burning it leaves the array as it is. Where the array itself is to be erased,
-    make the queries from it directly: ``Query(images[:64])``.
+    Each query owns a copy, so burning it does not change the array. To erase the array itself, make queries from it
+    directly: ``Query(images[:64])``.
 
     >>> import torch
     >>> for query in from_arrays(torch.zeros(5, 1, 8, 8), size=2):
@@ -45,18 +45,18 @@ def from_folder(
     grey: bool = False,
     memory: Memory | None = None,
 ) -> Iterator[tuple[Query, list[Path]]]:
-    """Queries of the images under a folder, each with the paths of its images, in a random but repeatable order.
+    """Queries of the images in a folder, each with the paths of its images, in a random but repeatable order.
 
-    Learners want queries of mixed classes, and files often lie there class by class.
-
-    Images are decoded by this process, in memory alone, while the query before is at work. The files stay where they
-    are; `crodobo adapt` deletes them, and withstands a crash.
+    Learners need queries of mixed classes, and files are often sorted by class. Images are decoded in memory while the
+    query before is processed. The files are not deleted; `crodobo.inbox` deletes them, and survives a crash.
     """
     folder = Path(path)
     files = list(images_under(folder))
     if not files:
-        raise BadData(f"there is no image under {folder}")
+        raise BadData(f"There is no image in {folder}.", "Check the path.")
     pictures = Files(folder, [str(file.relative_to(folder)) for file in files])
     images = DecodedOnRead(pictures, (1 if grey else 3, image_size, image_size), fit)
     chosen = torch.randperm(len(files), generator=Generator().manual_seed(0)).split(size)
-    return ahead((Query(images[numbers], memory), [files[number] for number in numbers.tolist()]) for numbers in chosen)
+    return prefetch(
+        (Query(images[numbers], memory), [files[number] for number in numbers.tolist()]) for numbers in chosen
+    )

@@ -15,7 +15,7 @@ from crodobo.core.pixels import Images, in_batches
 from crodobo.core.prediction import Prediction
 from crodobo.core.query import Query
 from crodobo.core.source import Source
-from crodobo.data.prefetch import ahead, let_go
+from crodobo.data.prefetch import closing_generator, prefetch
 from crodobo.errors import BadQuery, CrodoboError
 from crodobo.methods.base import Method
 
@@ -55,7 +55,7 @@ def online(
     3
     """
     record = record or StreamRecord(ConfusionMatrix(len(method.source.classes)))
-    with let_go(stream) as queries:
+    with closing_generator(stream) as queries:
         for query, labels in queries:
             started = time.perf_counter()
             prediction = None
@@ -85,7 +85,7 @@ def one_pass(method: Method, images: Images, labels: Tensor, size: int, order: T
     """
     confusion = ConfusionMatrix(len(method.source.classes))
     order = torch.arange(len(labels)) if order is None else order
-    for batch, truth in zip(ahead(in_batches(images, size, order)), labels[order].split(size), strict=True):
+    for batch, truth in zip(prefetch(in_batches(images, size, order)), labels[order].split(size), strict=True):
         confusion.update(method.predict(batch).labels, truth)
     return confusion
 

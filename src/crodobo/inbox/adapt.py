@@ -14,10 +14,10 @@ from typing import Any
 
 from crodobo.core.observer import Observer
 from crodobo.core.prediction import Prediction
-from crodobo.data.prefetch import ahead
+from crodobo.data import list_public
+from crodobo.data.prefetch import prefetch
 from crodobo.errors import CrodoboError, Interrupted
 from crodobo.evaluate.outcome import BURNED, peak_memory
-from crodobo.inbox._tmp import list_public
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.counts import FileCounts
 from crodobo.inbox.places import check_places, check_source
@@ -38,10 +38,10 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, observer: Observer | 
     inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
     counts = FileCounts()
     session = Session(settings, settings.state, observer=observer, counts=counts)
-    with session, inbox.to_oneself():
+    with session, inbox.locked():
         public = list_public(settings.benchmark, settings.image_size, settings.data)
         check_source(settings, public.listing)
-        columns = tuple(f"p({name})" for name in public.names) if settings.probabilities else ()
+        columns = tuple(f"p({name})" for name in public.classes) if settings.probabilities else ()
         with contextlib.closing(PredictionFile(settings.predictions, columns)) as predictions:
             done = finish_deleting(inbox, predictions, counts)
             if counts.deleted_late:
@@ -85,7 +85,7 @@ def take_all(session: Session, stream: Stream, predictions: PredictionFile, sett
 
     session.observer.streaming(0)
     session.counts.started = time.monotonic()
-    with contextlib.closing(ahead(stream)) as queries, contextlib.closing(stream):  # type: ignore[type-var]
+    with contextlib.closing(prefetch(stream)) as queries, contextlib.closing(stream):  # type: ignore[type-var]
         for query, arrivals in queries:
             session.take(query, commit=partial(write_rows_and_delete, arrivals))
             if session.stop.requested:
@@ -96,11 +96,11 @@ def take_all(session: Session, stream: Stream, predictions: PredictionFile, sett
 def finish_deleting(inbox: Inbox, predictions: PredictionFile, counts: FileCounts) -> set[Arrival]:
     """Delete files that have their predictions already. Returns those that are kept."""
     half_deleted = inbox.half_deleted()
-    predicted = predictions.already_there(half_deleted)
+    predicted = predictions.already_predicted(half_deleted)
     for arrival in half_deleted:
-        inbox.settle(arrival, predicted=arrival in predicted)
+        inbox.finish_deletion(arrival, predicted=arrival in predicted)
         counts.deleted_late += arrival in predicted
-    done = predictions.already_there(inbox.scan())
+    done = predictions.already_predicted(inbox.scan())
     if inbox.keep_files:
         return done
     for arrival in done:

@@ -1,4 +1,4 @@
-"""The folder in which private images arrive: what is there, what is still being written, and what becomes of it."""
+"""The inbox: a folder in which private images arrive, and from which they are read, deleted or put into quarantine."""
 
 import contextlib
 import errno
@@ -12,126 +12,109 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crodobo.errors import BadData, BadImage, CrodoboError
-from crodobo.storage.files import write_atomically
+from crodobo.inbox import deletion
+from crodobo.inbox.quarantine import USUAL_NAME, Quarantine
+from crodobo.storage.lock import try_lock
 
 SETTLE = 2.0  # seconds for which a file has to be unchanged before it is read
-PATIENCE = 15.0  # and before one that cannot be decoded is given up: its writer may only be slow
-SKEW = 60.0  # a file's time counts when it is longer ago: clocks of two machines may differ by less
+PATIENCE = 15.0  # the same for a file that could not be decoded: its writer may only be slow
+SKEW = 60.0  # seconds by which the clocks of two machines may differ; a file's time counts only if it is older
 LARGEST = 512 * 2**20  # bytes of one file
+FIX_AND_RESTART = "Fix the cause and start again."
 UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".download", ".filepart", ".unfinished")
-QUARANTINE = "quarantine"  # the usual name of that folder
-REASON = ".reason.txt"
-LEAVING = ".crodobo-deleting-"  # before the name of a file that is being deleted
-LONGEST = 200  # bytes of a name in the quarantine, which leaves room for the reason's
 
 
 class Arrival(NamedTuple):
-    """A file as it was when it was seen. One that comes later under the same name is another arrival."""
+    """A file as it was when it was seen. A later file of the same name is another arrival."""
 
     modified: int  # nanoseconds
     name: str  # its path below the inbox
     size: int
 
+    def has_status(self, status: os.stat_result) -> bool:
+        """Whether the status is still that of the file as it was seen."""
+        return (status.st_mtime_ns, status.st_size) == (self.modified, self.size)
+
 
 class Changed(Exception):
-    """The file is not as it was when it was seen, or somebody still writes to it."""
+    """The file is no longer as it was seen, or a process is still writing to it."""
 
 
 class Inbox:
-    """A folder whose files are taken one by one.
+    """A folder whose files are read and deleted one by one.
 
     Parameters
     ----------
     folder
         Where images arrive.
     quarantine
-        Where those go that cannot be decoded, each with its reason; on the same disk.
+        Where files go that cannot be decoded, each with the reason. It has to be on the same disk.
     recursive
-        Whether folders in it are looked into.
+        Whether to look into subfolders.
     keep_files
-        Leave files that have been predicted where they are.
+        Leave files where they are after they are predicted.
     """
 
     def __init__(self, folder: Path, quarantine: Path, *, recursive: bool = False, keep_files: bool = False) -> None:
-        self.folder, self.quarantine = folder, quarantine
-        self.recursive, self.keep_files = recursive, keep_files
-        self._seen: dict[str, tuple[Arrival, float]] = {}
+        self.folder, self.recursive, self.keep_files = folder, recursive, keep_files
         if not folder.is_dir():
-            raise BadData(f"there is no folder {folder} to read images from; check --inbox")
+            raise BadData(f"There is no folder {folder} to read images from.", "Check the path.", settings=("inbox",))
         if not os.access(folder, os.R_OK | os.X_OK):
-            raise BadData(f"the folder {folder} cannot be read; make it readable, or name another --inbox")
+            raise BadData(f"The folder {folder} is not readable.", "Make it readable.", settings=("inbox",))
         if not (keep_files or os.access(folder, os.W_OK)):
-            raise BadData(f"files in {folder} cannot be deleted; make the folder writable, or add --keep-files")
-        try:
-            quarantine.mkdir(parents=True, exist_ok=True)
-            self._identity, self._quarantined = _identity(folder.stat()), _identity(quarantine.stat())
-        except OSError as error:
-            raise BadData(
-                f"the quarantine {quarantine} cannot be made ({error.strerror}); name another with --quarantine"
-            ) from None
-        if self._identity == self._quarantined:
-            raise BadData(f"the quarantine cannot be the inbox {folder} itself; name another folder with --quarantine")
-        same_disk = self._identity[0] == self._quarantined[0]
-        if not (keep_files or same_disk):
-            raise BadData(
-                f"the quarantine {quarantine} is on another disk than {folder}; name a folder on the same one"
-            )
-        self._can_move = same_disk and os.access(folder, os.W_OK)
+            remedy = "Make the folder writable, or keep the files."
+            raise BadData(f"Files in {folder} cannot be deleted.", remedy, settings=("keep_files",))
+        self._status = folder.stat()
+        self._quarantine = Quarantine(quarantine, folder, keep_files=keep_files)
+        self._first_seen: dict[str, tuple[Arrival, float]] = {}
         self._given_up: set[Arrival] = set()  # cannot be decoded, and cannot be moved
 
     @contextlib.contextmanager
-    def to_oneself(self) -> Iterator[None]:
-        """Keep every other process that takes files from the folder out of it."""
+    def locked(self) -> Iterator[None]:
+        """Keep every other process that reads this inbox out of it."""
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise CrodoboError(f"another process is taking files from {self.folder}; one at a time") from None
-        except OSError:
-            pass  # a disk without locks
-        try:
+            if not try_lock(descriptor):
+                raise CrodoboError(f"Another process is taking files from {self.folder}.", "Stop it first.")
             yield
         finally:
             os.close(descriptor)
 
     def scan(self) -> list[Arrival]:
-        """All files that are there, the oldest first; hidden ones, and those named as unfinished, are left alone."""
+        """All files in the inbox, oldest first, without hidden files and files whose name says they are unfinished."""
         try:
-            there = _identity(self.folder.stat()) == self._identity
+            same_folder = os.path.samestat(self.folder.stat(), self._status)
         except OSError:
-            there = False
-        if not there:
-            raise CrodoboError(f"the inbox {self.folder} is gone; the same command goes on when it is there again")
+            same_folder = False
+        if not same_folder:
+            raise CrodoboError(f"The inbox {self.folder} is gone.", FIX_AND_RESTART)
         found = sorted(arrival for arrival in self._walk(self.folder, "") if arrival not in self._given_up)
-        now = time.monotonic()
-        before = self._seen
-        self._seen = {
+        now, before = time.monotonic(), self._first_seen
+        self._first_seen = {
             arrival.name: seen if (seen := before.get(arrival.name)) and seen[0] == arrival else (arrival, now)
             for arrival in found
         }
         return found
 
     def unchanged_for(self, arrival: Arrival) -> float:
-        """Seconds since the file was last written to, as it was watched, or by its own time if that is long ago."""
-        seen = self._seen.get(arrival.name)
-        watched = time.monotonic() - seen[1] if seen and seen[0] == arrival else 0.0
-        by_its_time = time.time() - arrival.modified / 1e9
-        return max(watched, by_its_time) if by_its_time >= SKEW else watched
+        """Seconds without a change: as observed here, or by the file's own time if that is long ago."""
+        seen = self._first_seen.get(arrival.name)
+        observed = time.monotonic() - seen[1] if seen and seen[0] == arrival else 0.0
+        age = time.time() - arrival.modified / 1e9
+        return max(observed, age) if age >= SKEW else observed
 
     def read(self, arrival: Arrival) -> bytes:
-        """The file's content; raises `BadImage` if it cannot be had, `Changed` if it is another or not yet whole."""
-        path = self.folder / arrival.name
+        """The file's content. Raises `BadImage` if it is not readable, and `Changed` if it changed or is unfinished."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = os.open(self.folder / arrival.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
             raise Changed from None
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise BadImage("it is a link, and what it points to would not be deleted") from None
+                raise BadImage("it is a link, and deleting it would not delete the image") from None
             raise BadImage(f"it cannot be read ({error.strerror})") from None
         with open(descriptor, "rb") as file:
-            if is_being_written(descriptor) or not _is_seen(arrival, os.fstat(descriptor)):
+            if is_being_written(descriptor) or not arrival.has_status(os.fstat(descriptor)):
                 raise Changed
             if arrival.size > LARGEST:
                 raise BadImage(f"it has more than {LARGEST // 2**20} MB")
@@ -139,113 +122,54 @@ class Inbox:
                 content = file.read()
             except OSError as error:
                 raise BadImage(f"it cannot be read ({error.strerror})") from None
-            if not _is_seen(arrival, os.fstat(descriptor)) or len(content) != arrival.size:
+            if not arrival.has_status(os.fstat(descriptor)) or len(content) != arrival.size:
                 raise Changed
         return content
 
     def is_same(self, arrival: Arrival) -> bool:
-        """Whether the file is there as it was seen."""
+        """Whether the file is still there as it was seen."""
         path = self.folder / arrival.name
         try:
-            return _is_seen(arrival, path.lstat())
+            return arrival.has_status(path.lstat())
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise CrodoboError(
-                f"{path} cannot be looked at any more ({error.strerror}); put that right, then the same command goes on"
-            ) from None
+            raise CrodoboError(f"{path} can no longer be accessed ({error.strerror}).", FIX_AND_RESTART) from None
 
     def delete(self, arrival: Arrival) -> bool:
-        """Remove a file that has its prediction; one that came under the same name since is left. Whether it was."""
-        if not self.is_same(arrival):
-            return False
-        path = self.folder / arrival.name
-        leaving = path.with_name(LEAVING + path.name)
-        try:
-            try:
-                path.rename(leaving)  # whatever takes the name from now on is another file
-            except FileNotFoundError:
-                return False
-            except OSError as error:
-                if error.errno != errno.ENAMETOOLONG:
-                    raise
-                leaving = path
-            if not _is_seen(arrival, leaving.lstat()):
-                _give_back(leaving, path)
-                return False
-            leaving.unlink()
-        except OSError as error:
-            raise CrodoboError(
-                f"{path} has its prediction but cannot be deleted ({error.strerror}); make "
-                "the inbox writable, then the same command goes on"
-            ) from None
-        return True
+        """Delete a file that has its prediction. Returns False if it is gone or a newer one has its name."""
+        return self.is_same(arrival) and deletion.delete(self.folder / arrival.name, arrival.has_status)
 
     def half_deleted(self) -> list[Arrival]:
-        """Files that a crash has left between their prediction and their end."""
-        pattern = f"{LEAVING}*"
+        """Files that a crash left in the middle of their deletion."""
         found = []
-        for path in self.folder.rglob(pattern) if self.recursive else self.folder.glob(pattern):
-            status = path.lstat()
-            name = path.relative_to(self.folder).with_name(path.name.removeprefix(LEAVING))
-            found.append(Arrival(status.st_mtime_ns, str(name), status.st_size))
+        for path in deletion.half_deleted(self.folder, recursive=self.recursive):
+            status = deletion.temporary_name(path).lstat()
+            found.append(Arrival(status.st_mtime_ns, str(path.relative_to(self.folder)), status.st_size))
         return found
 
-    def settle(self, arrival: Arrival, *, predicted: bool) -> None:
-        """Delete a file that was half deleted, or give it its name back if it has no prediction."""
+    def finish_deletion(self, arrival: Arrival, *, predicted: bool) -> None:
+        """Delete a half-deleted file, or give it its name back if it has no prediction."""
         path = self.folder / arrival.name
-        leaving = path.with_name(LEAVING + path.name)
+        temporary = deletion.temporary_name(path)
         if predicted:
-            leaving.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         else:
-            _give_back(leaving, path)
+            deletion.restore(path, temporary)
 
-    def put_away(self, arrival: Arrival, reason: str) -> bool:
-        """Move a file to the quarantine, with the reason beside it; whether it was still there as it was seen."""
+    def move_to_quarantine(self, arrival: Arrival, reason: str) -> bool:
+        """Move a file to the quarantine, with the reason. Returns False if it is gone or a newer one has its name."""
+        path = self.folder / arrival.name
         if not self.is_same(arrival):
             return False
         try:
-            self.quarantine.mkdir(parents=True, exist_ok=True)
-            self._quarantined = _identity(self.quarantine.stat())
-            place = self._free_place(arrival.name)
-            beside = place.with_name(place.name + REASON)
-            try:
-                write_atomically(beside, os.fsencode(f"{arrival.name}: {reason}\n"))
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise  # on a full disk the file is put away without its reason: the stream goes on
-            if not self._can_move:
-                self._given_up.add(arrival)
-            elif not self._move(arrival, place):
-                beside.unlink(missing_ok=True)
-                return False
+            moved = self._quarantine.add(path, arrival.name, reason)
         except OSError as error:
-            raise CrodoboError(
-                f"{self.folder / arrival.name} cannot be moved to the quarantine {self.quarantine} "
-                f"({error.strerror}); put that right, then the same command goes on"
-            ) from None
-        return True
-
-    def _move(self, arrival: Arrival, place: Path) -> bool:
-        try:
-            (self.folder / arrival.name).rename(place)
-        except FileNotFoundError:
-            return False  # somebody else has taken it
-        return True
-
-    def _free_place(self, name: str) -> Path:
-        """A path in the quarantine that no file has, and that is not the name of another file's reason."""
-        flat = os.fsencode(name.replace("/", "_"))
-        if flat.endswith(REASON.encode()):
-            flat += b".file"
-        stem, suffix = os.path.splitext(flat)
-        if len(flat) > LONGEST:
-            stem, suffix = stem[: LONGEST - 20], suffix[:20]
-        number, place = 0, self.quarantine / os.fsdecode(stem + suffix)
-        while os.path.lexists(place):
-            number += 1
-            place = self.quarantine / os.fsdecode(b"%s-%d%s" % (stem, number, suffix))
-        return place
+            problem = f"{path} cannot be moved to the quarantine {self._quarantine.folder} ({error.strerror})."
+            raise CrodoboError(problem, FIX_AND_RESTART) from None
+        if not self._quarantine.moves_files:
+            self._given_up.add(arrival)
+        return moved
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[Arrival]:
         try:
@@ -253,9 +177,7 @@ class Inbox:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise CrodoboError(
-                f"{folder} cannot be read ({error.strerror}); put that right, then the same command goes on"
-            ) from None
+            raise CrodoboError(f"The folder {folder} is not readable ({error.strerror}).", FIX_AND_RESTART) from None
         for entry in entries:
             if entry.name.startswith(".") or entry.name.lower().endswith(UNFINISHED):
                 continue
@@ -267,41 +189,20 @@ class Inbox:
                     continue
             except FileNotFoundError:
                 continue
-            usual = folder == self.folder and entry.name == QUARANTINE
-            if self.recursive and stat.S_ISDIR(status.st_mode) and _identity(status) != self._quarantined and not usual:
+            is_quarantine = self._quarantine.is_folder(status) or (prefix, entry.name) == ("", USUAL_NAME)
+            if self.recursive and stat.S_ISDIR(status.st_mode) and not is_quarantine:
                 yield from self._walk(Path(entry.path), f"{prefix}{entry.name}/")
 
 
 def is_being_written(descriptor: int) -> bool:
-    """Whether some process has the file open to write, where the system tells: it then gives no read lease."""
+    """Whether a process has the file open for writing. Linux tells: it then refuses a read lease."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return False
     try:
-        # What a writer that comes just now is announced with; SIGIO, the usual one, would end the process.
+        # The signal that announces a writer who opens the file now. The default, SIGIO, would end the process.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
-        return error.errno == errno.EAGAIN  # any other error: leases are not for this file or this disk
+        return error.errno == errno.EAGAIN  # any other error: this file or disk does not support leases
     return False
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def _is_seen(arrival: Arrival, status: os.stat_result) -> bool:
-    return (status.st_mtime_ns, status.st_size) == (arrival.modified, arrival.size)
-
-
-def _give_back(leaving: Path, path: Path) -> None:
-    """Let a file have its name again, or one like it if another file has come under that name."""
-    number, place = 0, path
-    while True:
-        try:
-            os.link(leaving, place, follow_symlinks=False)  # unlike a rename it takes nobody's place
-        except FileExistsError:
-            number += 1
-            place = path.with_name(f"{path.stem}-{number}{path.suffix}")
-        else:
-            return leaving.unlink()

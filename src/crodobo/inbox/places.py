@@ -1,4 +1,4 @@
-"""Which places an inbox must keep clear of: what lies in it is deleted."""
+"""Checks that an inbox holds nothing but images that may be deleted."""
 
 import os
 
@@ -9,37 +9,36 @@ from crodobo.inbox.settings import AdaptSettings
 
 
 def check_places(settings: AdaptSettings) -> None:
-    """Refuse folders that would make files of others be taken for images that arrive, and deleted."""
+    """Refuse settings that put other files into the inbox, where they would be taken for images and deleted."""
     inbox = settings.inbox.resolve()
-    for path, what in (
-        (settings.predictions, "the predictions"),
-        (settings.state, "the learners' state"),
-        (settings.data.source, "the source"),
-        (settings.data.folder, "the preset's folder"),
-        (settings.options.weights, "the weights"),
-        (settings.log, "the log"),
+    for path, name, content in (
+        (settings.predictions, "predictions", "The predictions"),
+        (settings.state, "state", "The learners' state"),
+        (settings.data.source, "source", "The source"),
+        (settings.data.folder, "folder", "The preset's folder"),
+        (settings.options.weights, "weights", "The weights"),
+        (settings.log, "log", "The log"),
     ):
         if path and path.resolve().is_relative_to(inbox):
-            raise BadSettings(f"{what} cannot be in the inbox: {path} is in {settings.inbox}; name another place")
+            problem = f"{content} cannot be in the inbox: {path} is in {settings.inbox}."
+            raise BadSettings(problem, "Choose another path.", settings=(name,))
 
 
 def check_source(settings: AdaptSettings, listing: Listing) -> None:
-    """Refuse an inbox that holds images of the source: they would be deleted."""
-    if isinstance(listing.pictures, Files):
-        inbox, root = os.path.join(settings.inbox.resolve(), ""), listing.pictures.root.resolve()
-        folders: dict[str, str] = {}
+    """Refuse an inbox that holds images of the source, because they would be deleted."""
+    if not isinstance(listing.pictures, Files):
+        return
+    inbox, root = os.path.join(settings.inbox.resolve(), ""), listing.pictures.root.resolve()
+    real_folders: dict[str, str] = {}  # each folder is resolved once
 
-        def real(path: str) -> str:
-            """Where a file really lies; its folder is looked up once."""
-            folder, name = os.path.split(path)
-            if folder not in folders:
-                folders[folder] = os.path.realpath(folder)
-            place = os.path.join(folders[folder], name)
-            return os.path.realpath(place) if os.path.islink(place) else place
+    def real_path(path: str) -> str:
+        folder, name = os.path.split(path)
+        if folder not in real_folders:
+            real_folders[folder] = os.path.realpath(folder)
+        place = os.path.join(real_folders[folder], name)
+        return os.path.realpath(place) if os.path.islink(place) else place
 
-        for name in listing.pictures.names:
-            if real(os.path.join(root, name)).startswith(inbox):
-                raise BadSettings(
-                    f"the inbox {settings.inbox} holds images of the source, {name} for one, which would be deleted; "
-                    "name another --inbox"
-                )
+    for name in listing.pictures.names:
+        if real_path(os.path.join(root, name)).startswith(inbox):
+            problem = f"The inbox {settings.inbox} holds images of the source, such as {name}, which would be deleted."
+            raise BadSettings(problem, "Choose another folder.", settings=("inbox",))

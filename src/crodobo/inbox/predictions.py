@@ -1,8 +1,7 @@
-"""The file of predictions: appended to durably, whole rows only, and the memory of what has been predicted."""
+"""The file of predictions: a CSV with whole rows only, which also records which images have been predicted."""
 
 import contextlib
 import csv
-import fcntl
 import io
 import os
 from collections.abc import Iterable, Iterator
@@ -10,61 +9,52 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crodobo.errors import BadData, CrodoboError
-from crodobo.inbox.arrivals import Arrival
+from crodobo.inbox.arrivals import FIX_AND_RESTART, Arrival
 from crodobo.storage.files import append_durably, sync_folder
+from crodobo.storage.lock import try_lock
 
 COLUMNS = ("file", "label", "confidence", "query", "time", "bytes", "modified")
 FILE, QUERY, BYTES, MODIFIED = (COLUMNS.index(name) for name in ("file", "query", "bytes", "modified"))
 
 
 class PredictionFile:
-    """A CSV to which rows are added and from which none is ever taken.
+    """A CSV that only grows. It is created if needed; `columns` come after the usual ones.
 
-    A row that a crash has cut short is removed when the file is opened: its image is still there and is predicted
-    again. `file`, `bytes` and `modified` tell an image from one that comes later under the same name.
-
-    Parameters
-    ----------
-    path
-        The file; made with its folder if it is not there.
-    columns
-        Further columns, after the usual ones.
+    Opening it removes a row that a crash cut short: the row's image is still there and is predicted again. `file`,
+    `bytes` and `modified` tell an image from a later one of the same name.
     """
 
     def __init__(self, path: Path, columns: tuple[str, ...] = ()) -> None:
         self.path = path
         self.columns = (*COLUMNS, *columns)
         self.rows = 0
-        self.queries = 0  # the number of the last query that has rows
-        try:
+        self.queries = 0  # the number of the last query with rows
+        with self._explain_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        except OSError as error:
-            raise BadData(f"predictions cannot be written to {path} ({error.strerror}); name another file") from None
         try:
-            self._take_for_oneself()
-            self._repair()
-            if os.fstat(self._descriptor).st_size == 0:
-                self._write(_as_csv([self.columns]))
-                with contextlib.suppress(OSError):
-                    sync_folder(path.parent)
-        except OSError as error:
-            self.close()
-            raise BadData(f"predictions cannot be written to {path} ({error.strerror}); name another file") from None
+            with self._explain_errors():
+                if not try_lock(self._descriptor):
+                    raise CrodoboError(f"Another process is writing to {path}.", "Wait for it, or choose another file.")
+                self._repair()
+                if os.fstat(self._descriptor).st_size == 0:
+                    self._write(_as_csv([self.columns]))
+                    with contextlib.suppress(OSError):
+                        sync_folder(path.parent)
         except BaseException:
             self.close()
             raise
 
-    def already_there(self, arrivals: list[Arrival]) -> set[Arrival]:
-        """Those of the arrivals that have a row."""
+    def already_predicted(self, arrivals: list[Arrival]) -> set[Arrival]:
+        """The arrivals that have a row."""
         wanted = set(arrivals)
         if not wanted:
             return set()
         rows = (self._row(piece.record) for piece in _pieces(self.path))
-        return {row.arrival for row in rows if row and row.arrival in wanted}
+        return {row[0] for row in rows if row and row[0] in wanted}
 
     def append(self, rows: list[tuple[Arrival, tuple[str, ...]]]) -> None:
-        """Add rows, each an arrival with the values of the other columns; on disk when this returns, or none is."""
+        """Add rows: each is an arrival with the values of the other columns. All are on disk on return, or none is."""
         lines = []
         for arrival, values in rows:
             label, confidence, query, moment, *more = values
@@ -75,31 +65,26 @@ class PredictionFile:
                 raise FileNotFoundError(2, "it was replaced by another file")
             self._write(_as_csv(lines))
         except OSError as error:
-            raise CrodoboError(
-                f"predictions could not be written to {self.path} ({error.strerror}); no image of this query was "
-                "deleted: put that right, then the same command goes on"
-            ) from None
+            problem = f"Predictions could not be written to {self.path} ({error.strerror})."
+            raise CrodoboError(f"{problem} No image of this query was deleted.", FIX_AND_RESTART) from None
         self.rows += len(rows)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file and release its lock."""
         os.close(self._descriptor)
 
-    def _take_for_oneself(self) -> None:
+    @contextlib.contextmanager
+    def _explain_errors(self) -> Iterator[None]:
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CrodoboError(
-                f"another process is writing to {self.path}; wait for it, or name another file"
-            ) from None
-        except OSError:
-            pass  # a disk without locks
+            yield
+        except OSError as error:
+            raise _unusable(f"Predictions cannot be written to {self.path} ({error.strerror}).") from None
 
     def _write(self, content: bytes) -> None:
         append_durably(self._descriptor, content)
 
     def _repair(self) -> None:
-        """See that the file is one of ours, and cut off what a crash has left of a row; any other damage is refused."""
+        """Check that the file is a file of predictions, and cut off an unfinished row. Refuse any other damage."""
         end = 0
         for number, piece in enumerate(_pieces(self.path)):
             if not piece.whole:
@@ -108,9 +93,9 @@ class PredictionFile:
             if number == 0:
                 self._check_header(piece.record)
             elif row := self._row(piece.record):
-                self.rows, self.queries = number, row.query
+                self.rows, self.queries = number, row[1]
             else:
-                self._refuse(number)
+                raise self._damaged(number)
             end += len(piece.content)
         if end < os.fstat(self._descriptor).st_size:
             os.ftruncate(self._descriptor, end)
@@ -118,40 +103,38 @@ class PredictionFile:
 
     def _check_header(self, record: list[str]) -> None:
         if tuple(record[: len(COLUMNS)]) != COLUMNS:
-            raise BadData(f"{self.path} is no file of predictions; name another file")
+            raise _unusable(f"{self.path} is not a file of predictions.")
         if tuple(record) != self.columns:
-            raise BadData(
-                f"{self.path} has the columns {', '.join(record)[:200]}, not {', '.join(self.columns)[:200]}; give "
-                "--probabilities or not, as before, or name another file"
-            )
+            columns = f"{', '.join(record)[:200]}, not {', '.join(self.columns)[:200]}"
+            remedy = "Ask for probabilities as before, or choose another file."
+            raise BadData(f"{self.path} has the columns {columns}.", remedy, settings=("probabilities", "predictions"))
 
     def _check_torn(self, number: int, content: bytes) -> None:
-        """Refuse what is not the beginning of one row: a lost quotation mark, say, that seems to open a long name."""
+        """Refuse anything but the beginning of one row: after a lost quotation mark, many rows look like one."""
         if number == 0 and not _as_csv([self.columns]).startswith(content):
-            raise BadData(f"{self.path} is no file of predictions; name another file")
+            raise _unusable(f"{self.path} is not a file of predictions.")
         if any(self._row(_record(line)) for line in content.splitlines(keepends=True)[1:] if line.endswith(b"\n")):
-            self._refuse(number)
+            raise self._damaged(number)
 
-    def _refuse(self, number: int) -> None:
-        raise BadData(f"row {number} of {self.path} is damaged; put it right, or name another file")
+    def _damaged(self, number: int) -> BadData:
+        return _unusable(f"Row {number} of {self.path} is damaged.", "Repair it, or choose another file.")
 
-    def _row(self, record: list[str]) -> "_Row | None":
-        """What a record says; None for the header and for what is no row."""
-        if len(record) != len(self.columns) or "\0" in record[FILE]:  # zeros: what a disk that failed has left
+    def _row(self, record: list[str]) -> tuple[Arrival, int] | None:
+        """The arrival and the query of a row; None for the header and for damaged rows."""
+        if len(record) != len(self.columns) or "\0" in record[FILE]:  # a failing disk leaves zeros
             return None
         try:
-            return _Row(Arrival(int(record[MODIFIED]), record[FILE], int(record[BYTES])), int(record[QUERY]))
+            return Arrival(int(record[MODIFIED]), record[FILE], int(record[BYTES])), int(record[QUERY])
         except ValueError:
             return None
 
 
-class _Row(NamedTuple):
-    arrival: Arrival
-    query: int
+def _unusable(problem: str, remedy: str = "Choose another file.") -> BadData:
+    return BadData(problem, remedy, settings=("predictions",))
 
 
 class _Piece(NamedTuple):
-    """A record of a file as it stands there; the last one may not be whole."""
+    """One record as it is in the file. The last one may be unfinished."""
 
     content: bytes
     record: list[str]
@@ -175,7 +158,7 @@ def _pieces(path: Path) -> Iterator[_Piece]:
 
 
 def _record(content: bytes) -> list[str]:
-    """The values of one record; none if it is no CSV."""
+    """The values of one record; empty if it is not CSV."""
     try:
         records = list(csv.reader(io.StringIO(os.fsdecode(content), newline=""), strict=True))
     except csv.Error:
@@ -184,9 +167,9 @@ def _record(content: bytes) -> list[str]:
 
 
 def _as_csv(rows: Iterable[tuple[str, ...]]) -> bytes:
-    """Rows as lines. Python's own writer leaves a carriage return without quotation marks, and cannot read it then."""
+    """Rows as CSV lines. Python's writer does not quote carriage returns, and its reader then fails on them."""
     lines = (",".join(_quoted(value) for value in row) + "\n" for row in rows)
-    return os.fsencode("".join(lines))  # a file's name may hold bytes that are no text
+    return os.fsencode("".join(lines))  # a file name may hold bytes that are not text
 
 
 def _quoted(value: str) -> str:

@@ -142,7 +142,7 @@ class Stream:
             if self._inbox.unchanged_for(arrival) < PATIENCE:
                 self._doubtful.add(arrival)
             else:
-                self._counts.quarantined += self._inbox.put_away(arrival, str(error))
+                self._counts.quarantined += self._inbox.move_to_quarantine(arrival, str(error))
             return None
         self._taken.add(arrival)
         return self._memory.take(torch.from_numpy(pixels))

@@ -28,7 +28,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
     """Wait for a lock file's turn; it is created if needed and stays behind."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -11,7 +11,7 @@ from crodobo.core.pixels import Images, in_batches, to_unit
 from crodobo.core.query import Query
 from crodobo.data import Benchmark
 from crodobo.data.order import stream_order
-from crodobo.data.prefetch import ahead
+from crodobo.data.prefetch import prefetch
 from crodobo.evaluate.protocols import online
 from crodobo.methods import Method
 from crodobo.nn.learner import Learner
@@ -70,7 +70,7 @@ def stream_members(
             for chosen in order.split(size):
                 yield Query(benchmark.images[chosen]), benchmark.labels[chosen]
 
-    return online(method, ahead(queries()), after_query=lambda record, _: after_query(record))
+    return online(method, prefetch(queries()), after_query=lambda record, _: after_query(record))
 
 
 @torch.no_grad()
@@ -81,7 +81,7 @@ def log_probabilities(learners: list[Learner], images: Images, numbers: Tensor) 
     the samples beside it.
     """
     found = []
-    for batch in ahead(in_batches(images, BATCH, numbers)):
+    for batch in prefetch(in_batches(images, BATCH, numbers)):
         unit = to_unit(batch)
         each = torch.stack([torch.log_softmax(learner.network(unit), dim=1) for learner in learners])
         found.append(torch.logsumexp(each, dim=0) - np.log(len(learners)))

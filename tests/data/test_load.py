@@ -48,7 +48,7 @@ def test_a_listing_has_classes_and_a_stamp_without_decoding(data: DataSettings, 
     assert public.stamp.startswith("6 images, ")
     assert not (tmp_path / "cache").exists()
     recorder = Recorder()
-    source, augment, stamp = public.load(observer=recorder)
+    source, augment, stamp, _ = public.load(observer=recorder)
     assert recorder.steps == [(0, 6), (6, 6)]
     assert (len(source), augment, stamp) == (6, public.data.augment, public.stamp)
 

@@ -1,4 +1,4 @@
-"""What whoever watches is shown: the state, the last queries in numbers, the last receipts; now and as it changes."""
+"""Monitoring: the state, the last queries in numbers and the last receipts, as server-sent events."""
 
 import asyncio
 import contextlib
@@ -12,31 +12,31 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from crodobo import __version__
-from crodobo.serve.batcher import Gatherer
+from crodobo.serve.batcher import Batcher
 from crodobo.serve.errors import Busy
 from crodobo.serve.service import Service
 
-BEAT = 1.0  # seconds between two events when nothing happens
-PAUSE = 0.1  # seconds between two events at least
-MOST_WATCHERS = 64
+HEARTBEAT = 1.0  # longest time between two events, in seconds
+PAUSE = 0.1  # shortest time between two events, in seconds
+MAX_WATCHERS = 64
 
 
-class Watching:
-    """A service as it is seen from outside."""
+class Monitor:
+    """Shows the service to those who watch it."""
 
-    def __init__(self, service: Service, gatherer: Gatherer) -> None:
-        self.service, self.gatherer = service, gatherer
+    def __init__(self, service: Service, batcher: Batcher) -> None:
+        self.service, self.batcher = service, batcher
         self.started = time.monotonic()
         self.watchers = 0
         self._changed = asyncio.Event()
 
-    def tell(self) -> None:
-        """Wake whoever watches."""
+    def notify(self) -> None:
+        """Send all watchers an event."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def snapshot(self, after: int = -1) -> dict[str, Any]:
-        """All that the page shows; of queries, those after this one."""
+        """Everything that the page shows, with the queries after this number."""
         service, numbers = self.service, self.service.numbers
         return {
             "state": service.state,
@@ -50,7 +50,7 @@ class Watching:
             "met": service.met,
             "last_query": service.ledger.last_query,
             "totals": asdict(numbers.totals),
-            "queue": {"requests": self.gatherer.inside, "limit": self.gatherer.limit},
+            "queue": {"requests": self.batcher.active, "limit": self.batcher.limit},
             "classes": list(service.source.classes) if service.loaded else [],
             "points": [asdict(point) for point in list(numbers.points) if point.query > after],
             "receipts": list(numbers.receipts)[::-1],
@@ -58,12 +58,12 @@ class Watching:
         }
 
     async def events(self) -> Response:
-        """What the page shows, as server-sent events: at once when a query is answered, else every second.
+        """Stream what the page shows as server-sent events: after each query, and at least once a second.
 
-        The first event has the last queries, those that follow have what is new.
+        The first event holds the last queries, each later one only the new queries.
         """
-        if self.watchers >= MOST_WATCHERS:
-            raise Busy("too many are watching", retry_after=10)
+        if self.watchers >= MAX_WATCHERS:
+            raise Busy("Too many clients are watching.", retry_after=10)
         return StreamingResponse(self._stream(), media_type="text/event-stream")
 
     async def _stream(self) -> AsyncIterator[str]:
@@ -71,13 +71,13 @@ class Watching:
         self.watchers += 1
         try:
             while True:
-                changed, now = self._changed, self.snapshot(sent)
-                yield f"data: {json.dumps(now)}\n\n"
-                sent = now["points"][-1]["query"] if now["points"] else sent
+                changed, snapshot = self._changed, self.snapshot(sent)
+                yield f"data: {json.dumps(snapshot)}\n\n"
+                sent = snapshot["points"][-1]["query"] if snapshot["points"] else sent
                 if self.service.stopping.is_set():
                     return
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), BEAT)
+                    await asyncio.wait_for(changed.wait(), HEARTBEAT)
                 await asyncio.sleep(PAUSE)
         finally:
             self.watchers -= 1

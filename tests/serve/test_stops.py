@@ -57,9 +57,7 @@ def under_load(server: "Served", until: int) -> tuple[list[dict[str, Any]], thre
     return answers, enough, clients
 
 
-def test_a_kill_loses_only_unanswered_requests_and_a_signal_stops_in_order(
-    serve: "Serve", tmp_path: Path
-) -> None:
+def test_a_kill_loses_only_unanswered_requests_and_a_signal_stops_in_order(serve: "Serve", tmp_path: Path) -> None:
     """This is one test, because each start takes seconds."""
     # killed
     with serve(state := tmp_path / "state") as server:

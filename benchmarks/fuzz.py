@@ -80,9 +80,7 @@ class Fuzzer:
         else:
             held[key] = copy.deepcopy(self.random.choice(ODD))  # so that ODD itself stays unchanged
         if self.random.random() < 0.3:  # send numbers in the JSON instead of bytes
-            with contextlib.suppress(
-                LookupError, TypeError, AttributeError
-            ):  # the replaced value may be the input itself
+            with contextlib.suppress(LookupError, TypeError, AttributeError):  # the replaced value may be this one
                 asked["inputs"][0].pop("parameters", None)
                 asked["inputs"][0]["data"] = self.random.choice([*ODD, list(content), [list(content)]])
                 content = b""

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ class Echo:
     """A fake service. Its prediction for an image is the image's first pixel. A query can be held until `release`."""
 
     def __init__(self, held: bool = False) -> None:
-        self.memory = Memory()
+        self.memory, self.settings = Memory(), SimpleNamespace()
         self.at_work, self.release = threading.Event(), threading.Event()
         if not held:
             self.release.set()
@@ -60,12 +61,20 @@ def marks(rows: Rows) -> list[int]:
     return rows.probabilities[:, 0].int().tolist()
 
 
-def run_batcher(echo: Echo, work: Callable[[Batcher], Awaitable[Any]], *, started: bool = True, **options: Any) -> Any:
+def run_batcher(
+    echo: Echo,
+    work: Callable[[Batcher], Awaitable[Any]],
+    *,
+    started: bool = True,
+    on_query: Callable[[], Any] = lambda: None,
+    **options: Any,
+) -> Any:
     """Do something with a batcher, and close it."""
 
     async def run() -> Any:
-        settings: dict[str, Any] = {"size": 8, "max_wait": 0.002, "limit": 1000, "deadline": 10.0} | options
-        batcher = Batcher(echo, **settings)  # type: ignore[arg-type]
+        usual: dict[str, Any] = {"query_size": 8, "max_wait": 0.002, "queue": 1000, "deadline": 10.0}
+        echo.settings = SimpleNamespace(**usual | options)
+        batcher = Batcher(echo, on_query)  # type: ignore[arg-type]
         if started:
             batcher.start()
         try:
@@ -147,7 +156,7 @@ def test_a_full_batcher_says_when_to_try_again() -> None:
         with batcher.admit():
             assert batcher.active == 1
 
-    run_batcher(Echo(), work, limit=2)
+    run_batcher(Echo(), work, queue=2)
 
 
 def test_a_request_that_waits_beyond_the_deadline_is_refused_and_not_learned() -> None:
@@ -192,7 +201,7 @@ def test_only_a_request_whose_query_has_not_begun_is_refused_at_the_deadline() -
         echo.release.set()
         return await asyncio.gather(first, second, return_exceptions=True)
 
-    rows, error = run_batcher(echo, work, size=1, max_wait=0, limit=2, deadline=1.0)
+    rows, error = run_batcher(echo, work, query_size=1, max_wait=0, queue=2, deadline=1.0)
     assert (rows.start, rows.stop, error.status) == (0, 1, 503)
 
 
@@ -336,8 +345,8 @@ def test_retry_after_is_the_expected_length_of_the_queue() -> None:
             each.cancel()
         return caught.value.retry_after or 0
 
-    assert run_batcher(Echo(), work, started=False, limit=0) == pytest.approx(2.0 * (1 + 3))
-    assert run_batcher(Echo(), work, started=False, limit=0, deadline=5.0) == pytest.approx(5.0)
+    assert run_batcher(Echo(), work, started=False, queue=0) == pytest.approx(2.0 * (1 + 3))
+    assert run_batcher(Echo(), work, started=False, queue=0, deadline=5.0) == pytest.approx(5.0)
 
 
 def test_closing_waits_for_the_checkpoint() -> None:

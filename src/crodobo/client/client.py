@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -77,9 +76,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -107,18 +104,17 @@ class Client:
         """
         started, noted = time.monotonic(), False
         while True:
-            most = timeout
+            limit = timeout
             try:
-                state = self._state()
-                if state == "ready":
+                if (state := self._state()) == "ready":
                     return
-                most = max(timeout, loading if state in GETTING_READY else 0)
+                limit = max(timeout, loading if state in GETTING_READY else 0)
                 trouble = NoService(f"The service at {self.connection.url} is not ready: it is {state}.")
             except NoService as error:
                 if error.final:
                     raise
                 trouble = error
-            if time.monotonic() + POLL > started + most or self.connection.wait(POLL):
+            if time.monotonic() + POLL > started + limit or self.connection.wait(POLL):
                 raise trouble
             if not noted:
                 self.connection.note(f"{trouble.problem} Waiting.")
@@ -126,7 +122,7 @@ class Client:
 
     def metadata(self) -> dict[str, Any]:
         """The model's inputs and outputs. Its `parameters` hold the classes and the limits of one request."""
-        name = self._json(self.connection.ask("GET", "/v2"))["models"][0]
+        name = self._parse(lambda response: response.json()["models"][0], self.connection.ask("GET", "/v2"))
         self._metadata = self._json(self.connection.ask("GET", f"/v2/models/{name}"))
         return self._metadata
 
@@ -192,44 +188,37 @@ class Client:
         classes = self._cached_metadata()["parameters"]["classes"]
 
         def ask(part: Sequence[File | bytes]) -> Answer:
-            form = [("image", ("image", read(file), "application/octet-stream")) for file in part]
+            contents = (from_file(file, Path.read_bytes, bytes) for file in part)
+            form = [("image", ("image", content, "application/octet-stream")) for content in contents]
             response = self.connection.ask("POST", "/v1/predict", repeatable=not adapt, params=parameters, files=form)
             return self._parse(lambda response: plain_answer(response, classes), response)
 
         try:
-            return ask_in_groups(files, self._group_sizes([size_in_form(file) for file in files]), ask)
+            sizes = [FORM_OVERHEAD + from_file(file, lambda path: path.stat().st_size, len) for file in files]
+            return ask_in_groups(files, self._group_sizes(sizes), ask)
         except RequestRefused as error:
             if error.image is None or isinstance(file := files[error.image], bytes):
                 raise
-            named = RequestRefused(
-                f"{os.fspath(file)} cannot be used: {error.reason}.",
-                status=error.status,
-                reason=error.reason,
-                image=error.image,
-            )
+            problem = f"{os.fspath(file)} cannot be used: {error.reason}."
+            named = RequestRefused(problem, status=error.status, reason=error.reason, image=error.image)
             named.answered = error.answered
             raise named from None
 
     def _group_sizes(self, sizes: Sequence[int]) -> list[int]:
         """How many images go into each request, given the bytes of each image."""
         limits = self._cached_metadata()["parameters"]
-        groups, room = [0], limits["max_body"] - BODY_OVERHEAD
+        groups, used = [0], 0
         for size in sizes:
-            if groups[-1] and (groups[-1] == limits["max_batch"] or size > room):
+            full = groups[-1] == limits["max_batch"] or used + size > limits["max_body"] - BODY_OVERHEAD
+            if groups[-1] and full:
                 groups.append(0)
-                room = limits["max_body"] - BODY_OVERHEAD
+                used = 0
             groups[-1] += 1
-            room -= size
+            used += size
         return groups
 
     def _json(self, response: "Response") -> dict[str, Any]:
-        def load(response: "Response") -> dict[str, Any]:
-            found = response.json()
-            if not isinstance(found, dict):
-                raise TypeError
-            return found
-
-        return self._parse(load, response)
+        return self._parse(lambda response: dict(response.json()), response)
 
     def _parse(self, parser: Callable[["Response"], Result], response: "Response") -> Result:
         try:
@@ -259,17 +248,9 @@ def ask_in_groups(images: Images, sizes: Sequence[int], ask: Callable[[Images], 
     return join(answers)
 
 
-def read(file: File | bytes) -> bytes:
-    """The content of a file."""
+def from_file(file: File | bytes, read: Callable[[Path], Result], of_bytes: Callable[[bytes], Result]) -> Result:
+    """Read something from a file, or from its content."""
     try:
-        return file if isinstance(file, bytes) else Path(file).read_bytes()
-    except OSError as error:
-        raise BadData(f"{file!s} cannot be read ({error.strerror}).") from None
-
-
-def size_in_form(file: File | bytes) -> int:
-    """The bytes that a file takes in a form."""
-    try:
-        return FORM_OVERHEAD + (len(file) if isinstance(file, bytes) else Path(file).stat().st_size)
+        return of_bytes(file) if isinstance(file, bytes) else read(Path(file))
     except OSError as error:
         raise BadData(f"{file!s} cannot be read ({error.strerror}).") from None

@@ -39,16 +39,9 @@ class App:
     """Serves a service over HTTP."""
 
     def __init__(self, service: Service, keys: Keys | None) -> None:
-        self.service, settings = service, service.settings
-        self.batcher = Batcher(
-            service,
-            size=settings.query_size,
-            max_wait=settings.max_wait,
-            limit=settings.queue,
-            deadline=settings.deadline,
-            on_query=self.on_change,
-        )
-        self.auth = Auth(keys, settings.rate)
+        self.service = service
+        self.batcher = Batcher(service, self.on_change)
+        self.auth = Auth(keys, service.settings.rate)
         self.metrics = Metrics(service, self.batcher)
         self.monitor = Monitor(service, self.batcher)
         self.queries = Queries(service, self.batcher, self.metrics)
@@ -63,10 +56,10 @@ class App:
             lifespan=self.lifespan,
         )
         self.api.add_middleware(Middleware, count=lambda status: self.metrics.requests.labels(str(status)).inc())
-        self.api.exception_handler(ApiError)(self.handle_api_error)
-        self.api.exception_handler(HTTPException)(self.handle_http_error)
-        self.api.exception_handler(RequestValidationError)(self.handle_invalid_parameter)
-        self.api.exception_handler(CrodoboError)(self.handle_failure)
+        self.api.add_exception_handler(ApiError, self.handle_api_error)
+        self.api.add_exception_handler(HTTPException, self.handle_http_error)
+        self.api.add_exception_handler(RequestValidationError, self.handle_invalid_parameter)
+        self.api.add_exception_handler(CrodoboError, self.handle_failure)
         self.add_routes()
 
     @contextlib.asynccontextmanager
@@ -216,10 +209,10 @@ class App:
         api.post("/admin/{action}", dependencies=admin, responses=errors(401, 403, 422, 429, 500, 503), **operating)(
             self.administer
         )
-        files = importlib.resources.files("crodobo.serve") / "page"
+        folder = importlib.resources.files("crodobo.serve") / "page"
         for name, media_type in PAGE.items():
             path = "/" if name == "index.html" else f"/{name.removesuffix('.html')}"
-            api.get(path, include_in_schema=False)(page((files / name).read_bytes(), media_type))
+            api.get(path, include_in_schema=False)(page((folder / name).read_bytes(), media_type))
 
 
 def page(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:

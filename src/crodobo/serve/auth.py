@@ -9,15 +9,7 @@ OWN_SITE = ("same-origin", "none")  # values of Sec-Fetch-Site for requests that
 
 
 class Auth:
-    """Checks each request that is not open to everybody.
-
-    Parameters
-    ----------
-    keys
-        The known keys. Without keys, every user of this machine is an administrator.
-    per_second
-        Requests per second for each caller. None means no limit.
-    """
+    """Checks requests. Without keys, every user of this machine is an administrator."""
 
     def __init__(self, keys: Keys | None, per_second: float | None) -> None:
         self.keys = keys

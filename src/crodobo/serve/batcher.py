@@ -56,34 +56,15 @@ class Rows:
 class Batcher:
     """Queues requests, and answers them in order of arrival.
 
-    Parameters
-    ----------
-    service
-        Answers a query.
-    size
-        Samples per query.
-    max_wait
-        Seconds that a query waits for more requests.
-    limit
-        Requests that may be processed at a time, including those whose body is still arriving.
-    deadline
-        Seconds after which a request whose query has not begun is refused.
-    on_query
-        Called after each query, also after one that failed.
+    `on_query` is called after each query, also after one that failed.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        *,
-        size: int,
-        max_wait: float,
-        limit: int,
-        deadline: float,
-        on_query: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.service, self.on_query = service, on_query
-        self.size, self.max_wait, self.limit, self.deadline = size, max_wait, limit, deadline
+    def __init__(self, service: Service, on_query: Callable[[], None] = lambda: None) -> None:
+        self.service, self.on_query, settings = service, on_query, service.settings
+        self.size = settings.query_size
+        self.max_wait = settings.max_wait  # seconds that a query waits for more requests
+        self.limit = settings.queue  # requests at a time, including those whose body is still arriving
+        self.deadline = settings.deadline  # seconds until a request whose query has not begun is refused
         self.active = 0  # requests being processed
         self.seconds = 0.1  # per query, a running mean
         self.queue: deque[Pending] = deque()

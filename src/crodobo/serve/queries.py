@@ -27,17 +27,7 @@ DECODERS = 2  # requests whose files are decoded at a time, because a small file
 
 
 class Queries:
-    """Answers requests with images.
-
-    Parameters
-    ----------
-    service
-        The service that answers.
-    batcher
-        Collects requests into queries.
-    metrics
-        Records how long each request took.
-    """
+    """Answers requests with images."""
 
     def __init__(self, service: Service, batcher: Batcher, metrics: Metrics) -> None:
         self.service, self.batcher, self.metrics = service, batcher, metrics

@@ -19,6 +19,7 @@ from crodobo.serve.keys import Keys, is_loopback
 from crodobo.serve.service import Service
 from crodobo.session.stop import SIGNALS
 
+TLS = ("tls_cert", "tls_key", "tls_client_ca")
 GRACE = 60  # seconds beyond the deadline to answer admitted requests after a signal
 
 
@@ -35,21 +36,18 @@ class Address:
 
     def check(self) -> None:
         """Refuse settings that contradict each other, or that would let everybody in."""
-        tls = ("tls_cert", "tls_key")
         if not self.keys and not is_loopback(self.host):
             raise BadSettings(
                 f"A service on {self.host} can be reached from other machines, so it needs keys.",
                 "Make one with `crodobo keys add FILE NAME`, and give the file.",
                 settings=("keys",),
             )
-        if (self.certificate is None) != (self.private_key is None):
-            raise BadSettings("TLS needs both a certificate and its private key.", "Give both files.", settings=tls)
-        if self.client_authority and not self.certificate:
-            problem = "Client certificates need TLS, so the service needs a certificate and its private key."
-            raise BadSettings(problem, "Give both files.", settings=tls)
-        for path in (self.certificate, self.private_key, self.client_authority):
+        files = (self.certificate, self.private_key, self.client_authority)
+        if any(files) and not (self.certificate and self.private_key):
+            raise BadSettings("TLS needs a certificate and its private key.", "Give both.", settings=TLS[:2])
+        for path in files:
             if path and not path.is_file():
-                raise BadSettings(f"There is no file {path}.", "Check the paths.", settings=(*tls, "tls_client_ca"))
+                raise BadSettings(f"There is no file {path}.", "Check the paths.", settings=TLS)
 
     @property
     def url(self) -> str:
@@ -112,19 +110,13 @@ def serve(service: Service, address: Address) -> None:
         config.load()
     except (OSError, ssl.SSLError) as error:
         listener.close()
-        raise BadSettings(
-            f"The TLS files cannot be used ({error.strerror or error}).",
-            "Check the certificate and its private key.",
-            settings=("tls_cert", "tls_key", "tls_client_ca"),
-        ) from None
+        problem = f"The TLS files cannot be used ({error.strerror or error})."
+        raise BadSettings(problem, "Check the certificate and its private key.", settings=TLS) from None
 
     address = dataclasses.replace(address, port=listener.getsockname()[1])
     service.reporter.note(f"Listening on {address.url} (ready when the model is loaded and the burn proof is done).")
 
-    def stop() -> None:
-        server.should_exit = True
-
-    app.stop_server = stop
+    app.stop_server = lambda: setattr(server, "should_exit", True)
     try:
         server.run(sockets=[listener])
     finally:
@@ -146,9 +138,6 @@ def listen(address: Address) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise BadSettings(
-            f"The service cannot listen on {address.host}:{address.port} ({error.strerror or error}).",
-            "Choose another address.",
-            settings=("host", "port"),
-        ) from None
+        problem = f"The service cannot listen on {address.host}:{address.port} ({error.strerror or error})."
+        raise BadSettings(problem, "Choose another address.", settings=("host", "port")) from None
     return listener

@@ -1,11 +1,10 @@
-"""Malformed requests in thousands: none may end the service, get a 5xx, or move a weight.
+"""Thousands of malformed requests: none may stop the service, get a 5xx, or change a weight.
 
     python benchmarks/fuzz.py [--requests 5000] [--generated 1000] [--seed 0] [--burn standard]
 
-Some are generated from the OpenAPI document (schemathesis), the others are requests with a binary tensor of which
-something was made wrong: its JSON, the lengths that it gives, its bytes. Where a request turns out to be right after
-all, it is answered, and the weights are looked at anew from there on. Prints how many got which status, and fails if a
-bar is missed.
+Some are generated from the OpenAPI document (schemathesis). The others are requests with a binary tensor whose JSON,
+lengths or bytes were corrupted. A request that is still valid is answered, and changes the expected weights. Prints the
+number of responses by status, and fails if a target is missed.
 """
 
 import argparse
@@ -41,13 +40,13 @@ Request = tuple[dict[str, str], bytes]
 
 
 class Fuzzer:
-    """Requests of which something is wrong."""
+    """Makes corrupted requests."""
 
     def __init__(self, shape: list[int], seed: int) -> None:
         self.shape, self.random = shape, random.Random(seed)
 
     def parts(self) -> tuple[dict[str, Any], bytes]:
-        """The JSON and the bytes of a request as it should be."""
+        """The JSON and the bytes of a valid request."""
         samples = self.random.randint(1, 3)
         count = samples * self.shape[0] * self.shape[1] * self.shape[2]
         kind, code = self.random.choice([("UINT8", "B"), ("FP32", "f"), ("FP64", "d")])
@@ -58,16 +57,14 @@ class Fuzzer:
         return {"id": "7", "inputs": [tensor], "outputs": [{"name": "labels"}]}, content
 
     def request(self) -> Request:
-        wrong: list[Callable[[], Request]] = [
-            self.value, self.value, self.value, self.text, self.text, self.length, self.size, self.cut, self.pixels,
-        ]  # fmt: skip
-        return self.random.choice(wrong)()
+        ways: list[Callable[[], Request]] = [self.value] * 3 + [self.text] * 2
+        return self.random.choice([*ways, self.length, self.size, self.cut, self.pixels])()
 
     def packed(self, header: bytes, content: bytes, length: str | None = None) -> Request:
         return {LENGTH: str(len(header)) if length is None else length}, header + content
 
     def value(self) -> Request:
-        """Another value somewhere in the JSON, or one that is missing."""
+        """Replace or delete a value in the JSON."""
         asked, content = self.parts()
         places: list[tuple[Any, Any]] = []
 
@@ -81,16 +78,16 @@ class Fuzzer:
         if self.random.random() < 0.2:
             del held[key]
         else:
-            held[key] = copy.deepcopy(self.random.choice(ODD))  # so that none of them is changed in its turn
-        if self.random.random() < 0.3:  # numbers in the JSON after all
-            with contextlib.suppress(LookupError, TypeError, AttributeError):  # what was changed may be just that
+            held[key] = copy.deepcopy(self.random.choice(ODD))  # so that ODD itself stays unchanged
+        if self.random.random() < 0.3:  # send numbers in the JSON instead of bytes
+            with contextlib.suppress(LookupError, TypeError, AttributeError):  # the replaced value may be this one
                 asked["inputs"][0].pop("parameters", None)
                 asked["inputs"][0]["data"] = self.random.choice([*ODD, list(content), [list(content)]])
                 content = b""
         return self.packed(json.dumps(asked).encode(), content)
 
     def text(self) -> Request:
-        """The JSON with bytes that were changed, left out, put in, or repeated."""
+        """Change, delete, insert or repeat bytes of the JSON."""
         asked, content = self.parts()
         header = bytearray(json.dumps(asked).encode())
         for _ in range(self.random.randint(1, 8)):
@@ -112,7 +109,7 @@ class Fuzzer:
         return self.packed(bytes(header), content)
 
     def length(self) -> Request:
-        """Another length of the JSON than it has."""
+        """Give a wrong length of the JSON."""
         asked, content = self.parts()
         header = json.dumps(asked).encode()
         near = str(len(header) + self.random.choice([-20, -2, -1, 1, 2, 20, 10**6]))
@@ -120,20 +117,20 @@ class Fuzzer:
         return self.packed(header, content, self.random.choice([near, *odd]))
 
     def size(self) -> Request:
-        """Another number of bytes than there are."""
+        """Give a wrong number of bytes."""
         asked, content = self.parts()
         near = len(content) + self.random.choice([-len(content), -8, -1, 1, 8, 2**32, 2**64])
         asked["inputs"][0]["parameters"]["binary_data_size"] = self.random.choice([near, *ODD])
         return self.packed(json.dumps(asked).encode(), content)
 
     def cut(self) -> Request:
-        """Bytes that were cut off, or more than there should be."""
+        """Cut bytes off, or add one."""
         asked, content = self.parts()
         content = content[: self.random.randrange(len(content))] if self.random.random() < 0.5 else content + b"\0"
         return self.packed(json.dumps(asked).encode(), content)
 
     def pixels(self) -> Request:
-        """Pixels that cannot be: beyond 0 to 1, infinite, no numbers."""
+        """Send invalid pixels: outside 0 to 1, infinite or NaN."""
         asked, _ = self.parts()
         asked["inputs"][0]["datatype"] = "FP32"
         bad = self.random.choice([-1.0, 1.001, 255.0, 3e38, float("inf"), float("-inf"), float("nan")])
@@ -145,17 +142,17 @@ class Fuzzer:
 
 
 class Watch:
-    """Counts statuses, and sees that weights stay as they are but for requests that were answered."""
+    """Counts statuses, and checks that only answered requests change the weights."""
 
     def __init__(self, served: Serving) -> None:
         self.served, self.statuses, self.failures = served, Counter[str](), list[str]()
         self.answered, self.before, self.weights = 0, served.answered(), self.digest()
 
     def digest(self) -> str:
-        """The hash of all that the learners know."""
+        """The hash of the learners' state."""
         status, content = self.served.ask("POST", "/admin/checkpoint")
         if status != 200:
-            sys.exit(f"no checkpoint: {content!r}")
+            sys.exit(f"The checkpoint was not written: {content!r}")
         digest = hashlib.sha256()
         with safe_open(self.served.state / NAME, framework="np") as file:
             for name in sorted(file.keys()):
@@ -167,21 +164,21 @@ class Watch:
         if status >= 500:
             self.failures.append(f"{status} for {what[:300]}")
         elif status >= 400 and not content.startswith((b'{"error":', b"Invalid HTTP")):
-            self.failures.append(f"{status} without a sentence for {what[:300]}")
+            self.failures.append(f"{status} without an error text for {what[:300]}")
         if is_query and status == 200:
             self.answered += 1
             self.weights = self.digest()
 
     def check(self, when: str) -> None:
-        """Whether as many queries were met as were answered, and the weights are those after the last answer."""
+        """Check the number of queries, and that the weights are those after the last answer."""
         if self.served.answered() != self.before + self.answered:
-            self.failures.append(f"queries were met that were not answered, {when}")
+            self.failures.append(f"queries were learned but not answered, {when}")
         if self.digest() != self.weights:
-            self.failures.append(f"weights have moved, {when}")
+            self.failures.append(f"weights have changed, {when}")
 
 
-def broken(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None:
-    """Send requests with a binary tensor of which something is wrong, until so many have been refused in all."""
+def send_corrupted(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None:
+    """Send corrupted requests until this many requests have been refused in all."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     number = 0
     while sum(watch.statuses.values()) - watch.answered < requests:
@@ -198,12 +195,12 @@ def broken(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None
             continue
         watch.saw(answer.status, True, content, f"{headers} {body[:200]!r}")
         if number % 500 == 0:
-            watch.check(f"after {number} broken requests")
+            watch.check(f"after {number} corrupted requests")
     connection.close()
 
 
-def torn(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None:
-    """Send what is no HTTP, and bodies that end too soon."""
+def send_truncated(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None:
+    """Send invalid HTTP, and bodies that end too soon."""
     for _ in range(requests):
         headers, body = fuzzer.request()
         head = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -222,23 +219,18 @@ def torn(served: Serving, fuzzer: Fuzzer, watch: Watch, requests: int) -> None:
         watch.statuses[status] += 1
         if status.startswith("5"):
             watch.failures.append(f"{status} for {bytes(sent[:300])!r}")
-    watch.check("after torn requests")
+    watch.check("after truncated requests")
 
 
-def generated(served: Serving, watch: Watch, requests: int, seed: int) -> None:
-    """Send what schemathesis makes of the OpenAPI document, right by it and wrong."""
+def send_generated(served: Serving, watch: Watch, requests: int, seed: int) -> None:
+    """Send valid and invalid requests that schemathesis generates from the OpenAPI document."""
     import hypothesis
     import schemathesis
 
     document = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
-    targets = (
-        "/v2/models/{name}/infer",
-        "/v2/models/{name}/versions/{version}/infer",
-        "/v1/predict",
-        "/admin/{action}",
-    )
+    paths = ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer", "/v1/predict", "/admin/{action}")
     wrong, right = schemathesis.GenerationMode.NEGATIVE, schemathesis.GenerationMode.POSITIVE
-    plan = [(path, wrong) for path in targets] + [(path, right) for path in targets[:2]]
+    plan = [(path, wrong) for path in paths] + [(path, right) for path in paths[:2]]
     for number, (path, mode) in enumerate(plan):
 
         @hypothesis.seed(seed + number)
@@ -274,14 +266,14 @@ def main() -> None:
     started = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder) / "state", "--warmup", "1", "--burn", chosen.burn, "--max-wait", "0", "--quiet") as served,
+        serving(Path(folder) / "state", "--warmup", "1", "--burn", chosen.burn, "--max-wait", "0") as served,
     ):
         fuzzer = Fuzzer(served.described()["inputs"][0]["shape"][1:], chosen.seed)
         watch = Watch(served)
         memory = served.memory()
-        generated(served, watch, chosen.generated, chosen.seed)
-        torn(served, fuzzer, watch, chosen.requests // 10)
-        broken(served, fuzzer, watch, chosen.requests)
+        send_generated(served, watch, chosen.generated, chosen.seed)
+        send_truncated(served, fuzzer, watch, chosen.requests // 10)
+        send_corrupted(served, fuzzer, watch, chosen.requests)
         watch.check("at the end")
         alive = served.process.poll() is None and served.ask("GET", "/v2/health/ready")[0] == 200
         grown = served.memory() - memory
@@ -291,13 +283,13 @@ def main() -> None:
     print(
         f"{sum(watch.statuses.values()):6}  requests in {time.monotonic() - started:.0f} s; {grown:+.0f} MB of memory"
     )
-    print(f"{watch.answered:6}  were right after all, and were answered")
+    print(f"{watch.answered:6}  were valid, and were answered")
     for failure in watch.failures[:20]:
         print(failure)
-    bars = {"the service is ready as before": alive, "no failure": not watch.failures, "no traceback": not traces}
-    for text, reached in bars.items():
+    targets = {"the service is still ready": alive, "no failure": not watch.failures, "no traceback": not traces}
+    for text, reached in targets.items():
         print(f"{'reached' if reached else 'MISSED '}  {text}")
-    sys.exit(sum(not reached for reached in bars.values()))
+    sys.exit(sum(not reached for reached in targets.values()))
 
 
 if __name__ == "__main__":

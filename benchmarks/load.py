@@ -1,11 +1,11 @@
-"""A service under more load than it can take: 64 clients at once, each with images that can be told from all others.
+"""A service under more load than it can handle: 64 clients at once, each with its own image.
 
     python benchmarks/load.py [--seconds 120] [--clients 64] [--burn standard]
 
-In the first half the service only predicts, so that each row must be what its image gets alone; in the second half it
-adapts, and rows of the same image must be the same. Then queries go through a service and straight to its method by
-turns, which shows what all the rest costs: the wires, the receipt, the checkpoint. Prints a table, and fails if a bar
-is missed.
+In the first half the service only predicts, so each row must equal the row that its image gets alone. In the second
+half it adapts, and all rows of an image must be equal. Then queries go alternately through a service and straight to
+its method, which shows the cost of HTTP, the receipt and the checkpoint. Prints a table, and fails if a target is
+missed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command does; read when torch loads
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # like the command; torch reads it when it is imported
 
 import httpx2
 import numpy as np
@@ -38,30 +38,30 @@ from crodobo.serve.settings import ServeSettings
 from serving import Serving, serving
 
 DEADLINE = 10.0  # seconds
-QUEUE = 32  # requests in the house: half the clients are sent away
-SAME = 1e-5  # how far rows of one image may be apart: sums in another order
+QUEUE = 32  # requests at a time, so half the clients are refused
+SAME = 1e-5  # largest difference between rows of one image, whose sums may have another order
 PATH = "/v1/predict?probabilities=true&adapt="
 KIND = {"Content-Type": "application/octet-stream"}
 
 
 @dataclass
 class Seen:
-    """What clients have met."""
+    """What the clients have observed."""
 
     statuses: Counter[str] = field(default_factory=Counter)
-    seconds: list[float] = field(default_factory=list)  # of requests that were answered
-    refused: list[float] = field(default_factory=list)  # of those that were told to come again
+    seconds: list[float] = field(default_factory=list)  # of answered requests
+    refused: list[float] = field(default_factory=list)  # of refused requests
     wrong: list[str] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
     rows: int = 0
 
 
-class Client:
-    """Sends its own image again and again, one to eight times over."""
+class LoadClient:
+    """Sends one to eight copies of its own image, again and again."""
 
     def __init__(self, number: int, shape: list[int]) -> None:
         self.random = np.random.default_rng(number)
-        spots = self.random.integers(0, 256, (shape[0], 4, 4), dtype=np.uint8)  # large ones: noise looks all alike
+        spots = self.random.integers(0, 256, (shape[0], 4, 4), dtype=np.uint8)  # not noise, which all looks alike
         self.image = spots[:, np.arange(shape[1]) * 4 // shape[1]][:, :, np.arange(shape[2]) * 4 // shape[2]]
         self.alone: np.ndarray | None = None
 
@@ -69,7 +69,7 @@ class Client:
         return np.broadcast_to(self.image, (samples, *self.image.shape)).tobytes()
 
     async def learn(self, http: httpx2.AsyncClient) -> None:
-        """What the image gets alone."""
+        """Get the prediction for the image alone."""
         answer = await http.post(f"{PATH}false", content=self.body(1), headers=KIND)
         self.alone = rows_of(answer.content)[0]
 
@@ -92,7 +92,7 @@ class Client:
                 seen.refused.append(taken)
                 if "retry-after" not in answer.headers:
                     seen.wrong.append(f"{answer.status_code} without Retry-After")
-                await asyncio.sleep(float(self.random.uniform(0.05, 0.2)))  # sooner than it was told
+                await asyncio.sleep(float(self.random.uniform(0.05, 0.2)))  # sooner than Retry-After says
 
     def check(self, rows: np.ndarray, samples: int, seen: Seen, adapt: bool) -> None:
         if len(rows) != samples:
@@ -114,9 +114,9 @@ async def watch(served: Serving, seen: Seen, until: float) -> None:
 
 
 async def load(served: Serving, clients: int, seconds: float) -> tuple[Seen, Seen]:
-    """Both halves."""
+    """Run both halves."""
     shape = served.described()["inputs"][0]["shape"][1:]
-    everyone = [Client(number, shape) for number in range(clients)]
+    everyone = [LoadClient(number, shape) for number in range(clients)]
     halves = Seen(), Seen()
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx2.AsyncClient(base_url=served.url, timeout=10 * DEADLINE, limits=limits) as http:
@@ -125,7 +125,7 @@ async def load(served: Serving, clients: int, seconds: float) -> tuple[Seen, See
         known = np.array([client.alone for client in everyone])
         apart = np.abs(known[:, None] - known[None]).max(axis=2)[~np.eye(clients, dtype=bool)].min()
         if apart < 10 * SAME:
-            sys.exit(f"two clients' images get nearly the same ({apart:.1e}), so rows could not be told; take fewer")
+            sys.exit(f"Two images get nearly the same prediction ({apart:.1e}). Use fewer clients.")
         for adapt, seen in zip((False, True), halves, strict=True):
             until = time.monotonic() + seconds / 2
             await asyncio.gather(
@@ -134,12 +134,12 @@ async def load(served: Serving, clients: int, seconds: float) -> tuple[Seen, See
     return halves
 
 
-# --- what all but the method costs ---
+# --- overhead ---
 
 
 @contextlib.contextmanager
 def in_this_process(folder: Path) -> Iterator[tuple[Service, str]]:
-    """A service in a thread, so that queries can also go past its wires."""
+    """A service in a thread, so that queries can also go straight to its method."""
     options = get_method("crodobo").Settings.of(warmup=1, burn="standard")
     service = Service(ServeSettings.of(options=options, state=folder / "state", max_wait=0))
     app = App(service, None)
@@ -148,7 +148,7 @@ def in_this_process(folder: Path) -> Iterator[tuple[Service, str]]:
     thread.start()
     while service.state != "ready" or not server.started:
         if not thread.is_alive():
-            sys.exit("the service has not started")
+            sys.exit("The service did not start.")
         time.sleep(0.05)
     try:
         yield service, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
@@ -158,7 +158,7 @@ def in_this_process(folder: Path) -> Iterator[tuple[Service, str]]:
 
 
 def overhead(pairs: int) -> tuple[float, float, float]:
-    """Median seconds of a query through the service and by the method alone, and the ratio of their processor time."""
+    """Median seconds of a query through the service and by the method alone, and the ratio of their CPU times."""
     through, past = list[float](), list[float]()
     processor = {id(through): list[float](), id(past): list[float]()}
     with tempfile.TemporaryDirectory() as folder, in_this_process(Path(folder)) as (service, url):
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--burn", default="standard")
     chosen = parser.parse_args()
-    options = ["--warmup", "20", "--burn", chosen.burn, "--norm", "running", "--quiet"]
+    options = ["--warmup", "20", "--burn", chosen.burn, "--norm", "running"]
     options += ["--queue", str(QUEUE), "--deadline", str(DEADLINE)]
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "state", *options) as served:
         halves = asyncio.run(load(served, chosen.clients, chosen.seconds))
@@ -196,30 +196,29 @@ def main() -> None:
         traces = served.errors.read_text().count("Traceback")
     through, past, processor = overhead(chosen.pairs)
 
-    bars: dict[str, bool] = {}
+    targets: dict[str, bool] = {}
     for name, seen in zip(("predicting", "adapting"), halves, strict=True):
         statuses = ", ".join(f"{status} {count}" for status, count in sorted(seen.statuses.items()))
         answered = np.array(seen.seconds or [np.nan])
         half = np.percentile(answered, [50, 95, 100])
-        print(f"{name:<12}{statuses}; {seen.rows} rows, {len(seen.wrong)} answers with wrong ones")
-        print(f"{'':<12}seconds of an answer: {half[0]:.2f} median, {half[1]:.2f} at 95 %, {half[2]:.2f} at most")
-        print(f"{'':<12}memory: {seen.memory[0]:.0f} MB at first, {seen.memory[-1]:.0f} MB at last")
-        bars[f"{name}: no status but 200, 429 and 503"] = seen.statuses.keys() <= {"200", "429", "503"}
-        bars[f"{name}: more than it could take, and some were answered"] = {"200", "503"} <= seen.statuses.keys()
-        bars[f"{name}: each its own rows {set(seen.wrong) or ''}"] = not seen.wrong
-        bars[f"{name}: no answer after {DEADLINE:g} s and one more"] = float(half[2]) <= DEADLINE + 1
+        print(f"{name:<12}{statuses}; {seen.rows} rows, {len(seen.wrong)} wrong answers")
+        print(f"{'':<12}seconds per answer: {half[0]:.2f} median, {half[1]:.2f} at 95 %, {half[2]:.2f} at most")
+        print(f"{'':<12}memory: {seen.memory[0]:.0f} MB at the start, {seen.memory[-1]:.0f} MB at the end")
+        targets[f"{name}: no status but 200, 429 and 503"] = seen.statuses.keys() <= {"200", "429", "503"}
+        targets[f"{name}: overloaded, and some requests were answered"] = {"200", "503"} <= seen.statuses.keys()
+        targets[f"{name}: every client got its own rows {set(seen.wrong) or ''}"] = not seen.wrong
+        targets[f"{name}: no answer later than {DEADLINE:g} s plus one"] = float(half[2]) <= DEADLINE + 1
         quarter = len(seen.memory) // 4 or 1
         early, late = statistics.median(seen.memory[quarter : 2 * quarter]), statistics.median(seen.memory[-quarter:])
-        bars[f"{name}: memory {early:.0f} MB, then {late:.0f} MB (at most 5 % more)"] = late <= 1.05 * early
-    print(f"{queries} queries were answered; the service takes {100 * (processor - 1):+.1f} % of processor time")
-    bars["no traceback"] = not traces
+        targets[f"{name}: memory {early:.0f} MB, then {late:.0f} MB (at most 5 % more)"] = late <= 1.05 * early
+    print(f"{queries} queries were answered; the service costs {100 * (processor - 1):+.1f} % CPU time")
+    targets["no traceback"] = not traces
     cost = 100 * (through / past - 1)
-    bars[f"a query takes {1000 * through:.1f} ms, {1000 * past:.1f} ms by the method alone: {cost:+.1f} % (≤ 10)"] = (
-        cost <= 10
-    )
-    for text, reached in bars.items():
+    times = f"{1000 * through:.1f} ms a query, {1000 * past:.1f} ms by the method alone"
+    targets[f"{times}: {cost:+.1f} % (at most 10 %)"] = cost <= 10
+    for text, reached in targets.items():
         print(f"{'reached' if reached else 'MISSED '}  {text}")
-    sys.exit(sum(not reached for reached in bars.values()))
+    sys.exit(sum(not reached for reached in targets.values()))
 
 
 if __name__ == "__main__":

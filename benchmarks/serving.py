@@ -1,10 +1,10 @@
-"""A service in a process of its own, for the benchmarks that need one."""
+"""A service in its own process, for the benchmarks that need one."""
 
 import contextlib
 import http.client
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -28,11 +28,11 @@ class Serving:
 
     @property
     def errors(self) -> Path:
-        """What the process says of errors."""
+        """The standard error of the process."""
         return self.state.parent / "errors.txt"
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-        """Status and body of an answer."""
+        """Status and body of a response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
@@ -47,35 +47,32 @@ class Serving:
         return found
 
     def answered(self) -> int:
-        """Queries that have been answered."""
+        """The number of answered queries."""
         text = self.ask("GET", "/metrics")[1].decode()
         return int(
             float(next(line.split()[1] for line in text.splitlines() if line.startswith("crodobo_queries_total ")))
         )
 
     def memory(self) -> float:
-        """Megabytes that the process has in memory."""
+        """The resident memory of the process, in megabytes."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE") / 2**20
 
 
 @contextlib.contextmanager
 def serving(state: Path, *options: str) -> Iterator[Serving]:
-    """Start a service, wait until it is ready, and end it at the end of the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "crodobo", "serve", "--port", str(port), "--state", str(state), *options]
-    with (state.parent / "errors.txt").open("wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
-    served = Serving(process, port, state)
+    """Start a service, wait until it is ready, and stop it at the end of the block."""
+    command = [sys.executable, "-m", "crodobo", "serve", "--port", "0", "--state", str(state), *options]
+    output, errors = state.parent / "output.txt", state.parent / "errors.txt"
+    with output.open("wb") as out, errors.open("wb") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err)
+    served = Serving(process, 0, state)
     try:
-        while True:
-            with contextlib.suppress(OSError):
-                if served.ask("GET", "/v2/health/ready")[0] == 200:
-                    break
+        while not (served.port and served.ask("GET", "/v2/health/ready")[0] == 200):
             if process.poll() is not None:
-                sys.exit(f"the service has not started: {served.errors.read_text()}")
+                sys.exit(f"The service did not start: {errors.read_text()}")
+            if found := re.search(r"istening on \S+:(\d+)", output.read_text()):
+                served = Serving(process, int(found[1]), state)
             time.sleep(0.1)
         yield served
     finally:

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from crodobo import Client
-from crodobo.client.sending import Outcome, delete_same, readable
+from crodobo.client.sending import BatchResult, delete_same, read_files
 from crodobo.serve.keys import add_key
 
 Crodobo = Callable[..., tuple[int, str, str]]
@@ -136,7 +136,7 @@ def test_what_was_written_into_a_file_while_it_was_read_is_not_deleted(
     (tmp_path / "scan.png").write_bytes(b"a picture")
     os.utime(tmp_path / "scan.png", (1e9, 1e9))
     monkeypatch.setattr(Path, "open", lambda path, *_: Late(path))
-    (picture,) = readable([tmp_path / "scan.png"], True, Outcome())
+    (picture,) = read_files([tmp_path / "scan.png"], True, BatchResult())
     monkeypatch.undo()
     assert picture.content == b"a picture"
     assert not delete_same(picture.path, picture.arrival)
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_in_order(command: Command, crodobo: Crodobo, usual: list[st
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert f"{len(rows(predictions))} of 12 images have their rows" in errors
+    assert f"{len(rows(predictions))} of 12 images have rows" in errors
     assert crodobo(*usual, *slow)[0] == 0
     assert len(rows(predictions)) == 12
 
@@ -219,9 +219,9 @@ def test_a_lost_answer_ends_it_and_what_is_not_known_is_said(
 ) -> None:
     status, _, errors = crodobo("send", folder, "--url", hung_up, "--predictions", predictions)
     assert status == 2
-    assert "no answer, no receipt" in errors
-    assert "0 of 12 images have their rows" in errors
-    assert "the same command sends these and the rest" in errors
+    assert "no answer and no receipt" in errors
+    assert "0 of 12 images have rows" in errors
+    assert "Send again to continue with these images and the rest." in errors
 
 
 def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
@@ -229,9 +229,9 @@ def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
 ) -> None:
     without = usual[:-2]
     monkeypatch.delenv("CRODOBO_KEY", raising=False)
-    assert "a key is needed" in crodobo(*without)[2]
+    assert "no valid API key" in crodobo(*without)[2]
     monkeypatch.setenv("CRODOBO_KEY", "crodobo_wrong")
-    assert "give the right key" in crodobo(*without)[2]
+    assert "Check the key." in crodobo(*without)[2]
     monkeypatch.setenv("CRODOBO_KEY", key_file.read_text().strip())
     assert crodobo(*without)[0] == 0
     assert "the key cannot be read" in crodobo(*without, "--key-file", tmp_path / "none")[2]
@@ -240,10 +240,10 @@ def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--url", "http://127.0.0.1:9", "--wait", "0.3"), "no service answers at http://127.0.0.1:9"),
-        (("--url", "127.0.0.1"), "is no address of a service"),
+        (("--url", "http://127.0.0.1:9", "--wait", "0.3"), "No service answers at http://127.0.0.1:9"),
+        (("--url", "127.0.0.1"), "is not the address of a service"),
         (("--cert", "own.pem"), "needs both --cert and --cert-key"),
-        (("--ca", "ca.pem"), "certificates are for https"),
+        (("--ca", "ca.pem"), "Certificates need https"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(
@@ -256,5 +256,5 @@ def test_what_cannot_be_is_said_in_a_sentence(
 
 
 def test_places_without_images_are_refused(crodobo: Crodobo, tmp_path: Path, predictions: Path) -> None:
-    assert "holds no image (.jpg" in crodobo("send", tmp_path, "--predictions", predictions)[2]
-    assert "there is no file or folder" in crodobo("send", tmp_path / "none", "--predictions", predictions)[2]
+    assert "contains no images (.jpg" in crodobo("send", tmp_path, "--predictions", predictions)[2]
+    assert "There is no file or folder" in crodobo("send", tmp_path / "none", "--predictions", predictions)[2]

@@ -1,9 +1,10 @@
-"""What tests of the service share: a real one, in a process of its own."""
+"""Shared by the tests of the service: a real service in its own process, and a certificate authority."""
 
 import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,14 +24,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
-SIZE = 8  # samples of a query; so many images at once do not wait for others
-# Room for few, so that it is soon full; a long wait for others, so that one who sends a single image can go away.
+SIZE = 8  # samples per query; a request with this many images does not wait for others
+# Few requests at a time, so that it is soon full; a long wait, so that the client of a single image can disconnect.
 OPTIONS = ("--queue", "6", "--deadline", "4", "--max-wait", "1")
 
 
 @dataclass
 class Served:
-    """A service that runs, or has run."""
+    """A service that is running, or was."""
 
     process: subprocess.Popen[str]
     port: int
@@ -40,7 +41,7 @@ class Served:
     def ask(
         self, method: str, path: str, body: bytes = b"", timeout: float = 30, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of an answer."""
+        """Status, headers and body of a response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, body or None, {name.replace("_", "-"): v for name, v in headers.items()})
@@ -50,7 +51,7 @@ class Served:
             connection.close()
 
     def predict(self, images: np.ndarray, path: str = "/v1/predict", timeout: float = 30) -> tuple[int, dict[str, Any]]:
-        """What is said of pixels."""
+        """Status and answer for raw pixels."""
         status, _, content = self.ask("POST", path, images.tobytes(), timeout, Content_Type="application/octet-stream")
         return status, json.loads(content)
 
@@ -58,12 +59,12 @@ class Served:
         return np.random.default_rng(seed).integers(0, 256, (samples, *self.shape), dtype=np.uint8)
 
     def metric(self, name: str) -> float:
-        """A number of the service, as Prometheus would read it."""
+        """A metric of the service."""
         text = self.ask("GET", "/metrics")[2].decode()
         return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} ")))
 
     def begin(self, path: str, length: int, part: bytes = b"x", method: str = "POST") -> socket.socket:
-        """A request whose body has only begun to come."""
+        """Send a request with only a part of its body."""
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
         connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + part)
@@ -91,7 +92,7 @@ class Served:
 
 @pytest.fixture(scope="session")
 def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dozen labelled pictures, which take no time to learn."""
+    """A dozen labelled images, which take no time to learn."""
     folder = tmp_path_factory.mktemp("public")
     for number in range(12):
         path = folder / ("cat", "dog", "owl")[number % 3] / f"{number}.png"
@@ -101,22 +102,34 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def read_port(process: subprocess.Popen[str]) -> int:
+    """The port that a service says it listens on. The system chose it, so no other process can have taken it."""
+    assert process.stdout
+    for line in process.stdout:
+        if found := re.search(r"listening on \S+:(\d+)", line, re.IGNORECASE):
+            return int(found[1])
+    raise AssertionError(process.communicate())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unblocked_signals() -> None:
+    """Services inherit the signal mask, and one that blocks SIGTERM would never stop."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
 Serve = Callable[..., contextlib.AbstractContextManager[Served]]
 
 
 @pytest.fixture(scope="session")
 def serve(public: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
-    """Start a service; it is ready when the block begins, and gone when it ends."""
+    """Start a service that is ready when the block begins, and gone when it ends."""
     cache = tmp_path_factory.mktemp("cache")
 
     @contextlib.contextmanager
     def start(state: Path, *options: str) -> Iterator[Served]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         arguments = ["serve", "--source", public, "--burn", "standard", "--warmup", "1", "--query-size", SIZE]
         arguments += ["--image-size", "16", "--grey", *OPTIONS]
-        arguments += ["--sequence", "--threads", "1", "--state", state, "--port", port, "--quiet", *options]
+        arguments += ["--sequence", "--threads", "1", "--state", state, "--port", "0", *options]
         process = subprocess.Popen(
             [sys.executable, "-m", "crodobo", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -124,7 +137,7 @@ def serve(public: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
             text=True,
             env=os.environ | {"CRODOBO_CACHE": str(cache)},
         )
-        served = Served(process, port, state)
+        served = Served(process, read_port(process), state)
         try:
             served.wait_until(served.is_ready)
             yield served
@@ -137,8 +150,8 @@ def serve(public: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
 
 
 @pytest.fixture(scope="session")
-def house(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Served]]:
-    """The service that tests share, started again if one has ended it: starting takes seconds."""
+def shared_service(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Served]]:
+    """One service for all tests, because a start takes seconds. It is started again if a test has stopped it."""
     with contextlib.ExitStack() as stack:
         served: list[Served] = []
 
@@ -151,12 +164,12 @@ def house(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 
 
 @pytest.fixture
-def server(house: Callable[[], Served]) -> Served:
-    return house()
+def server(shared_service: Callable[[], Served]) -> Served:
+    return shared_service()
 
 
 class Authority:
-    """Makes certificates for tests."""
+    """A certificate authority."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
@@ -177,7 +190,7 @@ class Authority:
         path.write_bytes(builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str) -> tuple[Path, Path]:
-        """A certificate and its key."""
+        """Make a certificate and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self.builder(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]), key)
         here = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])

@@ -1,10 +1,11 @@
-"""Gathering: every request gets its own rows, in order of arrival, or is told to come again."""
+"""The batcher: every request gets its own rows, in order of arrival, or is told to try again."""
 
 import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from crodobo.burn.arena import Arena
 from crodobo.core.memory import Memory
 from crodobo.core.prediction import Prediction
 from crodobo.errors import NotHardened
-from crodobo.serve.batcher import Control, Gatherer, Rows, together
+from crodobo.serve.batcher import Batcher, Control, Rows, concatenate
 from crodobo.serve.errors import Busy
 from crodobo.serve.service import Answer
 
@@ -24,21 +25,21 @@ KINDS = (Control(), Control(adapt=False), Control(order="predict-then-adapt"))
 
 
 class Echo:
-    """Stands for the service: what it predicts of an image is the image's first pixel. It can be held at work."""
+    """A fake service. Its prediction for an image is the image's first pixel. A query can be held until `release`."""
 
     def __init__(self, held: bool = False) -> None:
-        self.memory = Memory()
-        self.at_work, self.let_go = threading.Event(), threading.Event()
+        self.memory, self.settings = Memory(), SimpleNamespace()
+        self.at_work, self.release = threading.Event(), threading.Event()
         if not held:
-            self.let_go.set()
+            self.release.set()
         self.queries: list[tuple[Control, list[int]]] = []
         self.error: Exception | None = None
         self.failure: str | None = None
-        self.saves: list[Future[None] | None] = []  # of the queries, one after the other
+        self.saves: list[Future[None] | None] = []  # one for each query
 
     def answer(self, images: torch.Tensor, adapt: bool, order: Any) -> Answer:
         self.at_work.set()
-        self.let_go.wait(30)
+        self.release.wait(30)
         if self.error:
             raise self.error
         marks = images[:, 0, 0, 0].clone()
@@ -52,7 +53,7 @@ async def until_at_work(echo: Echo) -> None:
 
 
 def marked(mark: int, samples: int = 1) -> torch.Tensor:
-    """Images that can be told from all others."""
+    """Images that differ from all others."""
     return torch.full((samples, 1, 2, 2), mark, dtype=torch.uint8)
 
 
@@ -60,23 +61,31 @@ def marks(rows: Rows) -> list[int]:
     return rows.probabilities[:, 0].int().tolist()
 
 
-def gathering(echo: Echo, work: Callable[[Gatherer], Awaitable[Any]], *, started: bool = True, **options: Any) -> Any:
-    """Let a gatherer work, and close it."""
+def run_batcher(
+    echo: Echo,
+    work: Callable[[Batcher], Awaitable[Any]],
+    *,
+    started: bool = True,
+    on_query: Callable[[], Any] = lambda: None,
+    **options: Any,
+) -> Any:
+    """Do something with a batcher, and close it."""
 
     async def run() -> Any:
-        chosen: dict[str, Any] = {"size": 8, "max_wait": 0.002, "limit": 1000, "deadline": 10.0} | options
-        gatherer = Gatherer(echo, **chosen)  # type: ignore[arg-type]
+        usual: dict[str, Any] = {"query_size": 8, "max_wait": 0.002, "queue": 1000, "deadline": 10.0}
+        echo.settings = SimpleNamespace(**usual | options)
+        batcher = Batcher(echo, on_query)  # type: ignore[arg-type]
         if started:
-            gatherer.start()
+            batcher.start()
         try:
-            return await asyncio.wait_for(work(gatherer), 30)
+            return await asyncio.wait_for(work(batcher), 30)
         finally:
-            await asyncio.wait_for(gatherer.close(), 30)
+            await asyncio.wait_for(batcher.close(), 30)
 
     return asyncio.run(run())
 
 
-# --- whose rows are whose ---
+# --- rows and their owners ---
 
 
 @given(
@@ -84,325 +93,339 @@ def gathering(echo: Echo, work: Callable[[Gatherer], Awaitable[Any]], *, started
     kinds=st.lists(st.sampled_from(KINDS), min_size=20, max_size=20),
     pauses=st.lists(st.booleans(), min_size=20, max_size=20),
 )
-def test_rows_go_to_their_owners_in_order_and_only_those_who_want_the_same_share_a_query(
+def test_each_request_gets_its_rows_and_only_equal_controls_share_a_query(
     sizes: list[int], kinds: list[Control], pauses: list[bool]
 ) -> None:
     echo = Echo()
 
-    async def work(gatherer: Gatherer) -> list[Rows]:
+    async def work(batcher: Batcher) -> list[Rows]:
         tasks = []
         for mark, (size, kind, pause) in enumerate(zip(sizes, kinds, pauses, strict=False)):
-            tasks.append(asyncio.create_task(gatherer.submit(marked(mark, size), kind)))
+            tasks.append(asyncio.create_task(batcher.submit(marked(mark, size), kind)))
             await asyncio.sleep(0.001 if pause else 0)
         return await asyncio.gather(*tasks)
 
-    answers = gathering(echo, work, max_wait=0.0005)
+    answers = run_batcher(echo, work, max_wait=0.0005)
     for mark, (size, rows) in enumerate(zip(sizes, answers, strict=True)):
         assert marks(rows) == [mark] * size
         assert echo.queries[rows.answer.query - 1][0] == kinds[mark]
-    met = [mark for _, query in echo.queries for mark in query]
-    assert met == [mark for mark, size in enumerate(sizes) for _ in range(size)]  # in order of arrival, each once
+    seen = [mark for _, query in echo.queries for mark in query]
+    assert seen == [mark for mark, size in enumerate(sizes) for _ in range(size)]  # in order of arrival, each once
     assert all(len(query) <= 8 for _, query in echo.queries)
 
 
 def test_requests_that_arrive_together_share_a_query() -> None:
     echo = Echo()
 
-    async def work(gatherer: Gatherer) -> None:
-        await asyncio.gather(*(gatherer.submit(marked(mark, 2), Control()) for mark in range(4)))
+    async def work(batcher: Batcher) -> None:
+        await asyncio.gather(*(batcher.submit(marked(mark, 2), Control()) for mark in range(4)))
 
-    gathering(echo, work, max_wait=5.0)  # four times two fill the query, so nobody waits for the time to pass
+    run_batcher(echo, work, max_wait=5.0)  # four times two fill the query, so nobody waits
     assert [query for _, query in echo.queries] == [[0, 0, 1, 1, 2, 2, 3, 3]]
 
 
-def test_a_request_alone_waits_only_so_long() -> None:
+def test_a_single_request_waits_max_wait_for_others() -> None:
     echo = Echo()
 
-    async def work(gatherer: Gatherer) -> float:
+    async def work(batcher: Batcher) -> float:
         started = time.monotonic()
-        await gatherer.submit(marked(1), Control())
+        await batcher.submit(marked(1), Control())
         return time.monotonic() - started
 
-    assert gathering(echo, work, max_wait=0.05) >= 0.05
+    assert run_batcher(echo, work, max_wait=0.05) >= 0.05
 
 
-def test_pixels_of_both_kinds_share_a_query_and_mean_the_same() -> None:
+def test_uint8_and_float_pixels_share_a_query() -> None:
     whole, unit = marked(51), torch.full((2, 1, 2, 2), 0.2)
-    batch = together([whole, unit], Memory())
+    batch = concatenate([whole, unit], Memory())
     assert batch.dtype == torch.float32
     assert torch.allclose(batch, torch.full((3, 1, 2, 2), 0.2))
-    assert int(whole[0, 0, 0, 0]) == 51  # the piece stays with its request
+    assert int(whole[0, 0, 0, 0]) == 51  # the request keeps its own copy
 
 
-# --- too many, too late, gone ---
+# --- full, late, disconnected ---
 
 
-def test_when_the_house_is_full_the_next_is_told_when_to_come_again() -> None:
-    async def work(gatherer: Gatherer) -> None:
-        with gatherer.admitted(), gatherer.admitted():
-            with pytest.raises(Busy) as caught, gatherer.admitted():
+def test_a_full_batcher_says_when_to_try_again() -> None:
+    async def work(batcher: Batcher) -> None:
+        with batcher.admit(), batcher.admit():
+            with pytest.raises(Busy) as caught, batcher.admit():
                 pass
-            assert (caught.value.status, gatherer.inside) == (503, 2)
+            assert (caught.value.status, batcher.active) == (503, 2)
             assert 1 <= (caught.value.retry_after or 0) <= 10
-        with gatherer.admitted():
-            assert gatherer.inside == 1
+        with batcher.admit():
+            assert batcher.active == 1
 
-    gathering(Echo(), work, limit=2)
+    run_batcher(Echo(), work, queue=2)
 
 
-def test_who_waits_longer_than_the_deadline_is_told_so_and_is_not_learned_from() -> None:
+def test_a_request_that_waits_beyond_the_deadline_is_refused_and_not_learned() -> None:
     echo = Echo(held=True)
 
-    async def work(gatherer: Gatherer) -> Rows:
-        first = asyncio.create_task(gatherer.submit(marked(1), Control()))
+    async def work(batcher: Batcher) -> Rows:
+        first = asyncio.create_task(batcher.submit(marked(1), Control()))
         await until_at_work(echo)
-        gatherer.deadline = 0.05
+        batcher.deadline = 0.05
         with pytest.raises(Busy, match=r"no answer within 0\.05 seconds"):
-            await gatherer.submit(marked(2), Control())
-        assert not gatherer.queue
-        echo.let_go.set()
+            await batcher.submit(marked(2), Control())
+        assert not batcher.queue
+        echo.release.set()
         return await first
 
-    assert marks(gathering(echo, work)) == [1]
+    assert marks(run_batcher(echo, work)) == [1]
     assert [query for _, query in echo.queries] == [[1]]
 
 
-def test_who_is_at_work_when_the_deadline_comes_is_answered() -> None:
-    """Sent again, it would be learned twice."""
+def test_a_request_whose_query_has_begun_is_answered_after_the_deadline() -> None:
+    """If it were sent again, it would be learned twice."""
     echo = Echo(held=True)
 
-    async def work(gatherer: Gatherer) -> Rows:
-        gatherer.deadline = 0.05
-        first = asyncio.create_task(gatherer.submit(marked(1), Control()))
+    async def work(batcher: Batcher) -> Rows:
+        first = asyncio.create_task(batcher.submit(marked(1), Control()))
         await until_at_work(echo)
-        await asyncio.sleep(0.1)
-        echo.let_go.set()
+        await asyncio.sleep(1.2)
+        echo.release.set()
         return await first
 
-    assert marks(gathering(echo, work)) == [1]
+    assert marks(run_batcher(echo, work, deadline=1.0)) == [1]
 
 
-def test_who_goes_away_leaves_the_queue_and_the_others_stay_in_order() -> None:
+def test_only_a_request_whose_query_has_not_begun_is_refused_at_the_deadline() -> None:
     echo = Echo(held=True)
 
-    async def work(gatherer: Gatherer) -> list[Rows]:
-        tasks = [asyncio.create_task(gatherer.submit(marked(mark, 2), Control())) for mark in range(5)]
-        await until_at_work(echo)  # four are at work, one waits
-        tasks += [asyncio.create_task(gatherer.submit(marked(mark), Control())) for mark in (5, 6, 7)]
+    async def work(batcher: Batcher) -> list[Any]:
+        first = asyncio.create_task(batcher.submit(marked(1), Control()))
+        await until_at_work(echo)
+        second = asyncio.create_task(batcher.submit(marked(2), Control()))
+        await asyncio.wait([second])
+        echo.release.set()
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    rows, error = run_batcher(echo, work, query_size=1, max_wait=0, queue=2, deadline=1.0)
+    assert (rows.start, rows.stop, error.status) == (0, 1, 503)
+
+
+def test_a_client_that_disconnects_leaves_the_queue_in_order() -> None:
+    echo = Echo(held=True)
+
+    async def work(batcher: Batcher) -> list[Rows]:
+        tasks = [asyncio.create_task(batcher.submit(marked(mark, 2), Control())) for mark in range(5)]
+        await until_at_work(echo)  # four are being answered, one waits
+        tasks += [asyncio.create_task(batcher.submit(marked(mark), Control())) for mark in (5, 6, 7)]
         await asyncio.sleep(0)
-        assert len(gatherer.queue) == 4
+        assert len(batcher.queue) == 4
         for gone in (tasks[4], tasks[6]):
             gone.cancel()
             await asyncio.wait([gone])
-        assert len(gatherer.queue) == 2
-        echo.let_go.set()
+        assert len(batcher.queue) == 2
+        echo.release.set()
         return await asyncio.gather(*tasks[:4], tasks[5], tasks[7])
 
-    answers = gathering(echo, work)
+    answers = run_batcher(echo, work)
     assert [marks(rows)[0] for rows in answers] == [0, 1, 2, 3, 5, 7]
     assert [query for _, query in echo.queries] == [[0, 0, 1, 1, 2, 2, 3, 3], [5, 7]]
 
 
-def test_who_goes_away_while_at_work_does_not_keep_the_others_from_their_rows() -> None:
+def test_a_client_that_disconnects_during_its_query_does_not_affect_the_others() -> None:
     echo = Echo(held=True)
 
-    async def work(gatherer: Gatherer) -> Rows:
-        gone = asyncio.create_task(gatherer.submit(marked(1, 3), Control()))
-        stays = asyncio.create_task(gatherer.submit(marked(2, 5), Control()))
+    async def work(batcher: Batcher) -> Rows:
+        gone = asyncio.create_task(batcher.submit(marked(1, 3), Control()))
+        stays = asyncio.create_task(batcher.submit(marked(2, 5), Control()))
         await until_at_work(echo)
         gone.cancel()
-        echo.let_go.set()
+        echo.release.set()
         return await stays
 
-    assert marks(gathering(echo, work)) == [2] * 5
+    assert marks(run_batcher(echo, work)) == [2] * 5
 
 
-def test_any_number_of_clients_may_come_and_go_before_their_turn() -> None:
+def test_many_clients_may_disconnect_before_their_turn() -> None:
     echo = Echo()
 
-    async def work(gatherer: Gatherer) -> Rows:
+    async def work(batcher: Batcher) -> Rows:
         for mark in range(500):
-            task = asyncio.create_task(gatherer.submit(marked(mark % 200), Control()))
+            task = asyncio.create_task(batcher.submit(marked(mark % 200), Control()))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
             await asyncio.sleep(0)
-        gatherer.max_wait = 0
-        return await gatherer.submit(marked(201), Control())
+        batcher.max_wait = 0
+        return await batcher.submit(marked(201), Control())
 
-    assert marks(gathering(echo, work, max_wait=20.0)) == [201]
+    assert marks(run_batcher(echo, work, max_wait=20.0)) == [201]
     assert len(echo.queries) == 1
 
 
-def test_a_query_that_fails_is_told_to_its_requests_and_the_next_is_answered() -> None:
+def test_a_failed_query_fails_its_requests_and_the_next_is_answered() -> None:
     echo = Echo()
     echo.error = ValueError("broken")
 
-    async def work(gatherer: Gatherer) -> Rows:
+    async def work(batcher: Batcher) -> Rows:
         failed = await asyncio.gather(
-            *(gatherer.submit(marked(mark), Control()) for mark in range(3)), return_exceptions=True
+            *(batcher.submit(marked(mark), Control()) for mark in range(3)), return_exceptions=True
         )
         assert [type(each) for each in failed] == [ValueError] * 3
         echo.error = None
-        return await gatherer.submit(marked(9), Control())
+        return await batcher.submit(marked(9), Control())
 
-    assert marks(gathering(echo, work)) == [9]
+    assert marks(run_batcher(echo, work)) == [9]
 
 
-def test_nobody_is_answered_before_what_was_learned_is_kept_and_the_next_query_does_not_wait_for_that() -> None:
+def test_an_answer_waits_for_its_checkpoint_and_the_next_query_does_not() -> None:
     echo = Echo()
     saved: Future[None] = Future()
     echo.saves = [saved, None]
 
-    async def work(gatherer: Gatherer) -> Rows:
-        first = asyncio.create_task(gatherer.submit(marked(1), Control()))
+    async def work(batcher: Batcher) -> Rows:
+        first = asyncio.create_task(batcher.submit(marked(1), Control()))
         await until_at_work(echo)
-        assert marks(await gatherer.submit(marked(2), Control())) == [2]
+        assert marks(await batcher.submit(marked(2), Control())) == [2]
         assert not first.done()
         saved.set_result(None)
         return await first
 
-    assert marks(gathering(echo, work)) == [1]
+    assert marks(run_batcher(echo, work)) == [1]
 
 
-def test_where_what_was_learned_cannot_be_kept_all_are_told() -> None:
+def test_a_failed_checkpoint_fails_all_requests_of_the_query() -> None:
     echo = Echo()
     echo.saves = [saved := Future[None]()]
     saved.set_exception(OSError("the disk is full"))
     told: list[bool] = []
 
-    async def work(gatherer: Gatherer) -> list[Any]:
-        asked = [gatherer.submit(marked(mark), Control()) for mark in range(2)]
+    async def work(batcher: Batcher) -> list[Any]:
+        asked = [batcher.submit(marked(mark), Control()) for mark in range(2)]
         return await asyncio.gather(*asked, return_exceptions=True)
 
-    failed = gathering(echo, work, after=lambda: told.append(True))
+    failed = run_batcher(echo, work, on_query=lambda: told.append(True))
     assert [type(each) for each in failed] == [OSError] * 2
     assert told == [True]
 
 
-def test_what_became_of_a_query_is_seen_also_where_its_client_has_gone_away() -> None:
+def test_on_query_is_called_even_if_the_client_has_disconnected() -> None:
     echo = Echo(held=True)
     echo.error = ValueError("broken")
     told = asyncio.Event()
 
-    async def work(gatherer: Gatherer) -> None:
-        gone = asyncio.create_task(gatherer.submit(marked(1), Control()))
+    async def work(batcher: Batcher) -> None:
+        gone = asyncio.create_task(batcher.submit(marked(1), Control()))
         await until_at_work(echo)
         gone.cancel()
-        echo.let_go.set()
+        echo.release.set()
         await asyncio.wait_for(told.wait(), 10)
 
-    gathering(echo, work, after=told.set)
+    run_batcher(echo, work, on_query=told.set)
 
 
-def test_the_time_that_a_request_took_to_come_counts() -> None:
+def test_the_deadline_includes_the_time_to_read_the_request() -> None:
     echo = Echo(held=True)
 
-    async def work(gatherer: Gatherer) -> None:
-        first = asyncio.create_task(gatherer.submit(marked(1), Control()))
+    async def work(batcher: Batcher) -> None:
+        first = asyncio.create_task(batcher.submit(marked(1), Control()))
         await until_at_work(echo)
         with pytest.raises(Busy, match="no answer within"):
-            await gatherer.submit(marked(2), Control(), began=time.monotonic() - 10)
-        echo.let_go.set()
+            await batcher.submit(marked(2), Control(), began=time.monotonic() - 10)
+        echo.release.set()
         await first
 
-    gathering(echo, work)
-    assert [marks for _, marks in echo.queries] == [[1]]
+    run_batcher(echo, work)
+    assert [query for _, query in echo.queries] == [[1]]
 
 
-def test_who_is_sent_away_is_told_how_long_the_queue_will_take() -> None:
-    async def work(gatherer: Gatherer) -> float:
-        waiting = [asyncio.create_task(gatherer.submit(marked(1, 8), Control())) for _ in range(3)]
+def test_retry_after_is_the_expected_length_of_the_queue() -> None:
+    async def work(batcher: Batcher) -> float:
+        waiting = [asyncio.create_task(batcher.submit(marked(1, 8), Control())) for _ in range(3)]
         await asyncio.sleep(0)
-        gatherer.seconds = 2.0
-        with pytest.raises(Busy) as caught, gatherer.admitted():
+        batcher.seconds = 2.0
+        with pytest.raises(Busy) as caught, batcher.admit():
             pass
         for each in waiting:
             each.cancel()
         return caught.value.retry_after or 0
 
-    assert gathering(Echo(), work, started=False, limit=0) == 2.0 * (1 + 3)
-    assert gathering(Echo(), work, started=False, limit=0, deadline=5.0) == 5.0
+    assert run_batcher(Echo(), work, started=False, queue=0) == pytest.approx(2.0 * (1 + 3))
+    assert run_batcher(Echo(), work, started=False, queue=0, deadline=5.0) == pytest.approx(5.0)
 
 
-def test_closing_waits_until_all_is_kept() -> None:
+def test_closing_waits_for_the_checkpoint() -> None:
     echo = Echo()
     echo.saves = [saved := Future[None]()]
 
-    async def work(gatherer: Gatherer) -> Rows:
-        asked = asyncio.create_task(gatherer.submit(marked(1), Control()))
+    async def work(batcher: Batcher) -> Rows:
+        asked = asyncio.create_task(batcher.submit(marked(1), Control()))
         await until_at_work(echo)
-        closing = asyncio.create_task(gatherer.close())
+        closing = asyncio.create_task(batcher.close())
         await asyncio.sleep(0.02)
         assert not closing.done()
         saved.set_result(None)
         await closing
         return await asked
 
-    assert marks(gathering(echo, work)) == [1]
+    assert marks(run_batcher(echo, work)) == [1]
 
 
-def test_images_for_which_no_memory_can_be_locked_have_to_come_again() -> None:
-    class Little(Memory):
+def test_without_lockable_memory_requests_must_try_again() -> None:
+    class FullMemory(Memory):
         def take(self, tensor: torch.Tensor) -> torch.Tensor:
-            raise NotHardened("no more")
+            raise NotHardened("There is no more.")
 
     echo = Echo()
-    echo.memory = Little()
-    with pytest.raises(Busy, match="no locked memory left"):
-        gathering(echo, lambda gatherer: gatherer.submit(marked(1), Control()))
+    echo.memory = FullMemory()
+    with pytest.raises(Busy, match="no locked memory"):
+        run_batcher(echo, lambda batcher: batcher.submit(marked(1), Control()))
     assert echo.queries == []
 
 
-def test_a_service_that_has_failed_learns_nothing_more() -> None:
+def test_a_failed_service_learns_nothing_more() -> None:
     echo = Echo()
-    echo.failure = "the ledger cannot be written to"
+    echo.failure = "The ledger cannot be written."
     with pytest.raises(Busy, match="failed"):
-        gathering(echo, lambda gatherer: gatherer.submit(marked(1), Control()))
+        run_batcher(echo, lambda batcher: batcher.submit(marked(1), Control()))
     assert echo.queries == []
 
 
-# --- the end ---
+# --- closing ---
 
 
-def test_closing_answers_what_was_accepted_and_takes_nothing_more() -> None:
+def test_closing_answers_admitted_requests_and_admits_no_more() -> None:
     echo = Echo()
 
-    async def work(gatherer: Gatherer) -> list[Rows]:
-        tasks = [asyncio.create_task(gatherer.submit(marked(mark, 3), Control())) for mark in range(6)]
+    async def work(batcher: Batcher) -> list[Rows]:
+        tasks = [asyncio.create_task(batcher.submit(marked(mark, 3), Control())) for mark in range(6)]
         await asyncio.sleep(0)
-        await gatherer.close()
-        with pytest.raises(Busy, match="shutting down"), gatherer.admitted():
+        await batcher.close()
+        with pytest.raises(Busy, match="shutting down"), batcher.admit():
             pass
         return await asyncio.gather(*tasks)
 
-    answers = gathering(echo, work, max_wait=60.0)  # at the end nobody waits for a query to be full
+    answers = run_batcher(echo, work, max_wait=60.0)  # a closing batcher does not wait for a full query
     assert [marks(rows) for rows in answers] == [[mark] * 3 for mark in range(6)]
 
 
-def test_closing_without_ever_having_begun_ends_at_once() -> None:
-    gathering(Echo(), lambda gatherer: asyncio.sleep(0), started=False)
+def test_a_batcher_that_never_started_closes_at_once() -> None:
+    run_batcher(Echo(), lambda batcher: asyncio.sleep(0), started=False)
 
 
-def test_what_is_done_in_turn_does_not_meet_a_query_at_work() -> None:
+def test_work_between_queries_waits_for_the_current_query() -> None:
     echo = Echo(held=True)
 
-    async def work(gatherer: Gatherer) -> int:
-        task = asyncio.create_task(gatherer.submit(marked(1), Control()))
+    async def work(batcher: Batcher) -> int:
+        task = asyncio.create_task(batcher.submit(marked(1), Control()))
         await until_at_work(echo)
-        seen = asyncio.create_task(gatherer.in_turn(lambda: len(echo.queries)))
+        seen = asyncio.create_task(batcher.between_queries(lambda: len(echo.queries)))
         await asyncio.sleep(0)
-        echo.let_go.set()
+        echo.release.set()
         await task
         return await seen
 
-    assert gathering(echo, work) == 1
+    assert run_batcher(echo, work) == 1
 
 
-def test_the_batch_of_a_query_is_a_copy_so_that_requests_can_burn_theirs() -> None:
+def test_the_batch_of_a_query_is_a_copy() -> None:
     arena = Arena()
     pieces = [arena.take(marked(mark)) for mark in (1, 2)]
-    batch = together(pieces, arena)
+    batch = concatenate(pieces, arena)
     arena.burn(pieces)
     assert batch[:, 0, 0, 0].tolist() == [1, 2]

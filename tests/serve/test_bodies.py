@@ -1,4 +1,4 @@
-"""Bodies of requests: images come through, whatever else is sent is refused, and nothing stays in the arena."""
+"""Request bodies: images are decoded, everything else is refused, and nothing stays in the arena."""
 
 import asyncio
 import io
@@ -18,7 +18,7 @@ from PIL import Image
 
 from crodobo.burn.arena import Arena
 from crodobo.core.memory import Memory
-from crodobo.serve.bodies import FORM, NPY, RAW, Limits, images_of, read_body, split_form
+from crodobo.serve.bodies import FORM, NPY, RAW, Limits, decode_images, read_body, split_form
 from crodobo.serve.errors import BadRequest
 
 SHAPE = (1, 4, 3)
@@ -44,13 +44,13 @@ def as_png(pixels: np.ndarray) -> bytes:
 
 
 def with_header(text: str, version: int = 1) -> bytes:
-    """An array in numpy's format whose description is this text."""
+    """An array in numpy's format with this text as its header."""
     content = text.encode()
     return b"\x93NUMPY" + bytes([version, 0]) + len(content).to_bytes(2 if version == 1 else 4, "little") + content
 
 
 def with_shape(shape: tuple[int, ...]) -> bytes:
-    """An array of bytes that says so of its shape."""
+    """An array of bytes whose header claims this shape."""
     return with_header(repr({"descr": "|u1", "fortran_order": False, "shape": shape}))
 
 
@@ -59,15 +59,17 @@ def form(*files: bytes, boundary: bytes = b"limit") -> bytes:
     return b"".join(head % boundary + file + b"\r\n" for file in files) + b"--%s--\r\n" % boundary
 
 
-def read(content: bytes, kind: str, most: int = 8, dtype: str = "uint8", memory: Memory | None = None) -> torch.Tensor:
-    return asyncio.run(images_of(as_body(content), kind, SHAPE, "squash", memory or Memory(), Limits(most), dtype))
+def decode(
+    content: bytes, kind: str, most: int = 8, dtype: str = "uint8", memory: Memory | None = None
+) -> torch.Tensor:
+    return asyncio.run(decode_images(as_body(content), kind, SHAPE, "squash", memory or Memory(), Limits(most), dtype))
 
 
 def refused(content: bytes, kind: str, **options: Any) -> BadRequest:
-    """How a body is refused; every other exception is a failure of the test."""
+    """The error for a body. Any other exception fails the test."""
     with pytest.raises(BadRequest) as caught:
-        read(content, kind, **options)
-    assert SECRET.decode() not in caught.value.sentence
+        decode(content, kind, **options)
+    assert SECRET.decode() not in str(caught.value)
     return caught.value
 
 
@@ -80,7 +82,7 @@ async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 @given(content=st.binary(min_size=1, max_size=100), cuts=st.lists(st.integers(0, 100), max_size=5))
-def test_a_body_is_put_together_from_its_chunks(content: bytes, cuts: list[int]) -> None:
+def test_a_body_is_assembled_from_its_chunks(content: bytes, cuts: list[int]) -> None:
     places = [0, *sorted(min(cut, len(content)) for cut in cuts), len(content)]
     parts = [content[start:stop] for start, stop in itertools.pairwise(places)]
     body = asyncio.run(read_body(chunks(*parts), len(content), 100, Memory()))
@@ -91,7 +93,7 @@ def test_a_body_is_put_together_from_its_chunks(content: bytes, cuts: list[int])
     ("parts", "length", "status"),
     [((b"abc",), None, 411), ((b"abc",), 11, 413), ((), 0, 400), ((b"abc",), 2, 400), ((b"a", b"b"), 3, 400)],
 )
-def test_a_body_of_another_length_than_it_says_is_refused(
+def test_a_body_that_does_not_match_its_content_length_is_refused(
     parts: tuple[bytes, ...], length: int | None, status: int
 ) -> None:
     arena = Arena()
@@ -101,7 +103,7 @@ def test_a_body_of_another_length_than_it_says_is_refused(
     assert not arena._taken
 
 
-def test_a_body_that_stops_coming_leaves_nothing_in_the_arena() -> None:
+def test_a_body_that_stops_arriving_leaves_nothing_in_the_arena() -> None:
     arena = Arena()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -121,25 +123,25 @@ def test_a_body_that_stops_coming_leaves_nothing_in_the_arena() -> None:
 
 
 @given(batch=batches)
-def test_raw_pixels_come_through(batch: np.ndarray) -> None:
-    assert np.array_equal(read(batch.tobytes(), RAW).numpy(), batch)
+def test_raw_pixels_are_decoded(batch: np.ndarray) -> None:
+    assert np.array_equal(decode(batch.tobytes(), RAW).numpy(), batch)
     unit = (batch / 255).astype(np.float32)
-    assert np.array_equal(read(unit.tobytes(), RAW, dtype="float32").numpy(), unit)
+    assert np.array_equal(decode(unit.tobytes(), RAW, dtype="float32").numpy(), unit)
 
 
 @given(batch=batches, kind=st.sampled_from([np.uint8, np.float32, np.float64]), order=st.sampled_from("CF"))
-def test_arrays_in_numpys_format_come_through(batch: np.ndarray, kind: type, order: Any) -> None:
+def test_numpy_arrays_are_decoded(batch: np.ndarray, kind: type, order: Any) -> None:
     array = np.array(batch if kind is np.uint8 else batch / 255, kind, order=order)
     wanted = array.astype(np.uint8 if kind is np.uint8 else np.float32)
-    assert np.array_equal(read(as_npy(array), NPY).numpy(), wanted)
-    assert np.array_equal(read(as_npy(array[0]), NPY).numpy(), wanted[:1])
+    assert np.array_equal(decode(as_npy(array), NPY).numpy(), wanted)
+    assert np.array_equal(decode(as_npy(array[0]), NPY).numpy(), wanted[:1])
 
 
 @given(batch=batches)
-def test_files_come_through_alone_and_in_a_form(batch: np.ndarray) -> None:
+def test_files_are_decoded_alone_and_in_a_form(batch: np.ndarray) -> None:
     files = [as_png(image[0]) for image in batch]
-    assert np.array_equal(read(files[0], "image/png; q=1").numpy(), batch[:1])
-    assert np.array_equal(read(form(*files), f"{FORM}; boundary=limit").numpy(), batch)
+    assert np.array_equal(decode(files[0], "image/png; q=1").numpy(), batch[:1])
+    assert np.array_equal(decode(form(*files), f"{FORM}; boundary=limit").numpy(), batch)
 
 
 @given(
@@ -152,7 +154,7 @@ def test_a_form_is_split_into_its_files(files: list[bytes], quoted: bool) -> Non
 
 
 @pytest.mark.parametrize("name", ["boundary", "Boundary", "BOUNDARY"])
-def test_the_name_of_the_boundary_may_be_written_in_any_case(name: str) -> None:
+def test_the_boundary_parameter_is_case_insensitive(name: str) -> None:
     assert split_form(form(b"first"), f" {name}=limit", most=1) == [b"first"]
 
 
@@ -165,19 +167,17 @@ def test_the_name_of_the_boundary_may_be_written_in_any_case(name: str) -> None:
         (form(as_png(np.zeros((4, 3), np.uint8))), f"{FORM}; boundary=limit"),
     ],
 )
-def test_images_have_a_place_of_their_own_so_that_burning_them_twice_over_meets_no_other_query(
-    content: bytes, kind: str
-) -> None:
+def test_images_own_their_memory_so_burning_the_body_hits_no_other_query(content: bytes, kind: str) -> None:
     arena = Arena()
     body = arena.take(as_body(content))
-    images = asyncio.run(images_of(body, kind, SHAPE, "squash", arena, Limits(8)))
+    images = asyncio.run(decode_images(body, kind, SHAPE, "squash", arena, Limits(8)))
     arena.burn([images])
-    other = arena.take(torch.ones(1, *SHAPE, dtype=torch.uint8))  # may lie where the images lay
+    other = arena.take(torch.ones(1, *SHAPE, dtype=torch.uint8))  # may reuse the memory of the images
     arena.burn([body])
     assert other.min() == 1
 
 
-# --- what is wrong ---
+# --- invalid bodies ---
 
 
 @given(
@@ -189,7 +189,7 @@ def test_any_bytes_are_refused(content: bytes, kind: str) -> None:
 
 
 @given(content=st.binary(max_size=120), version=st.sampled_from([1, 2, 3]))
-def test_any_description_of_an_array_is_refused(content: bytes, version: int) -> None:
+def test_any_numpy_header_is_refused(content: bytes, version: int) -> None:
     refused(with_header(content.decode("latin-1"), version), NPY)
 
 
@@ -216,19 +216,19 @@ def test_any_description_of_an_array_is_refused(content: bytes, version: int) ->
         "",
     ],
 )
-def test_a_description_that_is_meant_to_break_the_reader_is_refused(text: str) -> None:
+def test_a_hostile_numpy_header_is_refused(text: str) -> None:
     for version in (1, 2, 3):
         refused(with_header(text, version), NPY)
 
 
-def test_a_description_of_more_than_there_is_memory_takes_none() -> None:
-    """numpy would make room for it first; where freed memory is overwritten, that alone could end the process."""
+def test_a_header_that_claims_a_huge_array_allocates_nothing() -> None:
+    """numpy would allocate it first. Where freed memory is overwritten, that alone could end the process."""
     text = "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1, 100000, 1000000)}"
-    assert refused(with_header(text), NPY).sentence == "the array has not as many numbers as its shape says"
+    assert str(refused(with_header(text), NPY)) == "The size of the array does not match its shape."
 
 
 def test_numbers_that_float32_cannot_hold_become_infinite_without_a_warning() -> None:
-    assert not read(as_npy(np.full((1, *SHAPE), 1e300)), NPY).isfinite().any()  # which the service refuses as such
+    assert not decode(as_npy(np.full((1, *SHAPE), 1e300)), NPY).isfinite().any()  # the service refuses infinite pixels
 
 
 def test_pickles_are_not_read() -> None:
@@ -271,23 +271,25 @@ def test_pickles_are_not_read() -> None:
         (b"x", "text/plain; sesame", 415),
     ],
 )
-def test_a_body_that_does_not_hold_the_images_it_should_is_refused(content: bytes, kind: str, status: int) -> None:
+def test_a_body_with_invalid_images_is_refused(content: bytes, kind: str, status: int) -> None:
     assert refused(content, kind).status == status
 
 
-def test_a_form_of_very_many_parts_is_refused_before_it_is_split_into_all_of_them() -> None:
+def test_a_form_with_very_many_parts_is_refused_before_it_is_split() -> None:
     assert refused(form(*[b""] * 100_000), f"{FORM}; boundary=limit").status == 413
 
 
-def test_a_picture_of_too_many_pixels_is_refused() -> None:
+def test_an_image_with_too_many_pixels_is_refused() -> None:
     small = as_png(np.zeros((4, 3), np.uint8))
     size = b"IHDR" + struct.pack(">II", 9500, 9500) + small[24:29]
     content = small[:12] + size + struct.pack(">I", zlib.crc32(size)) + small[33:]
-    assert "89,478,485 pixels" in refused(content, "image/png").sentence
+    assert "89,478,485 pixels" in str(refused(content, "image/png"))
 
 
-def test_the_second_file_that_is_no_picture_is_named_by_its_number_and_the_first_is_burned() -> None:
+def test_an_unusable_file_is_named_by_its_number_and_the_others_are_burned() -> None:
     arena = Arena()
     files = as_png(np.zeros((4, 3), np.uint8)), SECRET
-    assert "image 2" in refused(form(*files), f"{FORM}; boundary=limit", memory=arena).sentence
+    error = refused(form(*files), f"{FORM}; boundary=limit", memory=arena)
+    assert str(error).startswith("Image 2 cannot be used: ")
+    assert error.body["image"] == 2
     assert not arena._taken

@@ -1,4 +1,4 @@
-"""Connections on which a request does not come, or does not end, are closed."""
+"""Connections whose requests do not arrive or do not end are closed."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ SOON = 0.3
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers after the whole body has come."""
+    """Answers after the whole body has arrived."""
     assert scope["type"] == "http"
     while (await receive()).get("more_body"):
         pass
@@ -26,7 +26,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 @contextlib.contextmanager
 def serving(app: Any) -> Iterator[tuple[str, int]]:
-    """A server of an app, and where it is."""
+    """Run a server for an app, and give its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(
             uvicorn.Config(app, http=http_protocol.Protocol, loop="asyncio", lifespan="off", log_config=None, ws="none")
@@ -42,8 +42,8 @@ def serving(app: Any) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """To a server that has little patience."""
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", SOON)
+    """A connection to a server with a short timeout for headers."""
+    monkeypatch.setattr(http_protocol, "HEADER_SECONDS", SOON)
     with serving(app) as address, socket.create_connection(address, timeout=10) as made:
         yield made
 
@@ -57,41 +57,41 @@ def until_closed(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("part", [b"", b"POST / HTTP/1.1\r\nHost: here\r\n"])
-def test_who_says_nothing_or_does_not_go_on_is_closed(connection: socket.socket, part: bytes) -> None:
+def test_a_client_that_sends_nothing_or_stops_is_disconnected(connection: socket.socket, part: bytes) -> None:
     connection.sendall(part)
     assert until_closed(connection) == b""
 
 
-def test_a_head_without_an_end_is_closed_before_it_fills_the_memory(connection: socket.socket) -> None:
+def test_endless_headers_are_cut_off_before_they_fill_the_memory(connection: socket.socket) -> None:
     connection.sendall(b"POST / HTTP/1.1\r\n")
     sent = 0
     with contextlib.suppress(ConnectionError):
-        while sent < 10 * http_protocol.HEAD_BYTES:
+        while sent < 10 * http_protocol.HEADER_BYTES:
             connection.sendall(b"X-More: " + b"x" * 4000 + b"\r\n")
             sent += 4000
             time.sleep(0.001)
-    assert http_protocol.HEAD_BYTES - 8000 < sent < 5 * http_protocol.HEAD_BYTES
+    assert http_protocol.HEADER_BYTES - 8000 < sent < 5 * http_protocol.HEADER_BYTES
     assert until_closed(connection) == b""
 
 
-def test_a_body_may_take_longer_and_so_may_one_who_asks_again(connection: socket.socket) -> None:
+def test_a_body_and_the_next_request_may_take_longer(connection: socket.socket) -> None:
     for _ in range(2):
         connection.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nx")
         time.sleep(1.5 * SOON)
         connection.sendall(b"y")
         assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")
-        time.sleep(1.5 * SOON)  # uvicorn's own patience with those who may ask again is longer
+        time.sleep(1.5 * SOON)  # uvicorn keeps idle connections longer
 
 
 @pytest.mark.parametrize("part", [b"\r\n", b"GET / HT"])
-def test_after_an_answer_nobody_may_stay_who_says_nothing_more(connection: socket.socket, part: bytes) -> None:
+def test_an_unfinished_second_request_is_disconnected(connection: socket.socket, part: bytes) -> None:
     connection.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
     assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")
     connection.sendall(part)
     until_closed(connection)
 
 
-def test_of_requests_that_were_sent_at_once_all_learn_that_their_client_has_gone() -> None:
+def test_all_pipelined_requests_learn_that_their_client_disconnected() -> None:
     begun, gone = threading.Semaphore(0), threading.Semaphore(0)
 
     async def waiting(scope: Any, receive: Any, send: Any) -> None:
@@ -107,8 +107,8 @@ def test_of_requests_that_were_sent_at_once_all_learn_that_their_client_has_gone
         assert gone.acquire(timeout=10)
 
 
-def test_more_connections_than_there_can_be_files_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "most_connections", lambda: 2)
+def test_connections_beyond_the_limit_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "max_connections", lambda: 2)
     with serving(app) as address, contextlib.ExitStack() as stack:
         for number in range(4):
             made = stack.enter_context(socket.create_connection(address, timeout=10))
@@ -123,8 +123,8 @@ def test_more_connections_than_there_can_be_files_are_closed_at_once(monkeypatch
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 
 
-def test_who_offers_another_protocol_is_answered_in_this_one_with_his_body_read() -> None:
-    """As Java's client and curl --http2 do."""
+def test_an_offer_to_upgrade_is_ignored_and_the_body_is_read() -> None:
+    """Java's client and curl --http2 make such offers."""
     bodies: list[bytes] = []
 
     async def reading(scope: Any, receive: Any, send: Any) -> None:
@@ -144,7 +144,7 @@ def test_who_offers_another_protocol_is_answered_in_this_one_with_his_body_read(
     assert bodies == [b"upgade"] * 2
 
 
-def test_an_offer_that_is_not_seen_in_time_closes_the_connection_and_no_body_is_taken_for_a_request() -> None:
+def test_an_offer_to_upgrade_in_pieces_closes_the_connection() -> None:
     paths: list[str] = []
 
     async def noting(scope: Any, receive: Any, send: Any) -> None:

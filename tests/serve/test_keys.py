@@ -1,4 +1,4 @@
-"""Keys at rest and at work: hashes alone in a file of one's own, changes seen at once, none left means nobody."""
+"""API keys: only hashes are stored, changes apply at once, and a file without keys lets nobody in."""
 
 import hashlib
 import stat
@@ -30,7 +30,7 @@ def add(crodobo: Crodobo, file: Path) -> Callable[..., str]:
     return call
 
 
-def test_a_key_is_printed_once_and_only_its_hash_is_kept(file: Path, add: Callable[..., str]) -> None:
+def test_a_key_is_printed_once_and_only_its_hash_is_stored(file: Path, add: Callable[..., str]) -> None:
     key = add("shop")
     assert len(key) > 40
     assert key not in file.read_text()
@@ -38,15 +38,13 @@ def test_a_key_is_printed_once_and_only_its_hash_is_kept(file: Path, add: Callab
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_the_list_has_names_and_roles_and_nothing_of_a_key(
-    crodobo: Crodobo, file: Path, add: Callable[..., str]
-) -> None:
+def test_the_list_shows_names_and_roles_but_no_keys(crodobo: Crodobo, file: Path, add: Callable[..., str]) -> None:
     add("shop")
     add("operator", "--admin")
     assert crodobo("keys", "list", file) == (0, "shop\tclient\noperator\tadmin\n", "")
 
 
-def test_a_change_of_the_file_is_seen_at_the_next_look(crodobo: Crodobo, file: Path, add: Callable[..., str]) -> None:
+def test_a_change_of_the_file_applies_at_once(crodobo: Crodobo, file: Path, add: Callable[..., str]) -> None:
     first = add("first")
     keys = Keys(file)
     second = add("second")
@@ -56,21 +54,19 @@ def test_a_change_of_the_file_is_seen_at_the_next_look(crodobo: Crodobo, file: P
     assert keys.find(second)
 
 
-def test_taking_the_last_key_away_lets_nobody_in_and_another_can_be_made(
+def test_a_file_without_keys_lets_nobody_in_and_a_key_can_be_added(
     crodobo: Crodobo, file: Path, add: Callable[..., str]
 ) -> None:
     key = add("shop")
     keys = Keys(file)
     assert crodobo("keys", "remove", file, "shop")[0] == 0
     assert keys.find(key) is None
-    with pytest.raises(BadData, match="holds no key"):
+    with pytest.raises(BadData, match="holds no keys"):
         Keys(file)
     assert keys.find(add("shop"))
 
 
-def test_a_file_that_is_damaged_while_it_is_used_leaves_the_keys_as_they_are(
-    file: Path, add: Callable[..., str]
-) -> None:
+def test_a_damaged_file_leaves_the_keys_valid(file: Path, add: Callable[..., str]) -> None:
     key = add("shop")
     keys = Keys(file)
     file.write_text("[{")
@@ -80,14 +76,14 @@ def test_a_file_that_is_damaged_while_it_is_used_leaves_the_keys_as_they_are(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("add", "FILE", "shop"), "has a key called shop already"),
-        (("add", "FILE", "two words"), "a key's name has letters"),
-        (("remove", "FILE", "nobody"), "has no key called nobody; it has shop"),
+        (("add", "FILE", "shop"), "already has a key called shop"),
+        (("add", "FILE", "two words"), "is not a valid name for a key"),
+        (("remove", "FILE", "nobody"), "has no key called nobody. It has shop."),
         (("list", "elsewhere.json"), "cannot be read"),
         (("add", "no/such/folder.json", "shop"), "cannot be written"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(
+def test_invalid_arguments_give_one_line(
     arguments: tuple[str, ...], sentence: str, crodobo: Crodobo, file: Path, add: Callable[..., str]
 ) -> None:
     add("shop")
@@ -97,7 +93,7 @@ def test_what_cannot_be_is_said_in_a_sentence(
     assert errors.count("\n") == 1
 
 
-def test_of_keys_that_are_made_at_once_none_is_lost(tmp_path: Path) -> None:
+def test_keys_added_at_the_same_time_are_all_stored(tmp_path: Path) -> None:
     names = [f"client{number}" for number in range(8)]
     with ThreadPoolExecutor(8) as together:
         made = list(together.map(lambda name: add_key(tmp_path / "keys.json", name, "client"), names))
@@ -106,12 +102,10 @@ def test_of_keys_that_are_made_at_once_none_is_lost(tmp_path: Path) -> None:
     assert (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
 
 
-def test_a_keys_file_that_is_damaged_leaves_the_keys_as_they_were_and_says_so_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = add_key(tmp_path / "keys.json", "shop", "client")
     keys = Keys(tmp_path / "keys.json")
     (tmp_path / "keys.json").write_text("[{")
     for _ in range(3):
         assert keys.find(key)
-    assert capsys.readouterr().err.count("the keys are as they were") == 1
+    assert capsys.readouterr().err.count("the old keys stay valid") == 1

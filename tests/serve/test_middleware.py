@@ -1,15 +1,15 @@
-"""Around every request: an error that nobody has foreseen is an answer too, as counted and guarded as others."""
+"""The middleware: an unexpected error becomes a response, which is counted and has the security headers."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from crodobo.serve.middleware import FAILED, Around
+from crodobo.serve.middleware import FAILED, Middleware
 
 
 def answer_of(app: Any) -> tuple[list[dict[str, Any]], list[int]]:
-    """The messages of an answer, and the statuses that were counted."""
+    """The messages of a response, and the counted statuses."""
     sent: list[dict[str, Any]] = []
     counted: list[int] = []
 
@@ -19,11 +19,11 @@ def answer_of(app: Any) -> tuple[list[dict[str, Any]], list[int]]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(Around(app, counted.append)({"type": "http", "headers": []}, receive, send))  # type: ignore[arg-type]
+    asyncio.run(Middleware(app, counted.append)({"type": "http", "headers": []}, receive, send))  # type: ignore[arg-type]
     return sent, counted
 
 
-def test_an_error_becomes_an_answer_without_a_word_of_the_request() -> None:
+def test_an_unexpected_error_becomes_a_response_without_its_text() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("sesame")
 
@@ -35,7 +35,7 @@ def test_an_error_becomes_an_answer_without_a_word_of_the_request() -> None:
     assert "sesame" not in str(sent)
 
 
-def test_an_error_in_the_middle_of_an_answer_is_not_answered_twice() -> None:
+def test_an_error_in_the_middle_of_a_response_is_not_answered_twice() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise RuntimeError("sesame")

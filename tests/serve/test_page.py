@@ -1,4 +1,4 @@
-"""The page, in a real browser: Chromium, which is installed if it is not there and may be."""
+"""The page in a real browser: Chromium, which is installed if it is missing and this is allowed."""
 
 import contextlib
 import fcntl
@@ -36,7 +36,7 @@ from crodobo.views.augment import Augment
 
 FLAGS = (
     "--headless",
-    "--no-sandbox",  # which root needs
+    "--no-sandbox",  # root needs this
     "--disable-gpu",
     "--disable-quic",
     "--disable-dev-shm-usage",
@@ -45,7 +45,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# For every piece of text that can be seen: how far its colour is from what lies behind it (WCAG), and the text.
+# For each visible text: the contrast with its background (WCAG), and the text.
 CONTRAST = """
 const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
 const light = (rgb) => rgb.slice(0, 3).map((v) => v / 255)
@@ -72,13 +72,13 @@ return [...document.querySelectorAll("body *")]
 
 
 class Running:
-    """A service in a thread of this process, and what its clients do."""
+    """A service in a thread of this process, and its clients."""
 
     def __init__(self, app: App, url: str, keys: dict[str, str]) -> None:
         self.app, self.service, self.url, self.keys = app, app.service, url, keys
 
     def send(self, number: int = 1) -> list[str]:
-        """So many queries of eight images; their receipts."""
+        """Send queries of eight images, and return their receipts."""
         headers = {"Content-Type": "application/octet-stream"}
         if self.keys:
             headers["Authorization"] = f"Bearer {self.keys['client']}"
@@ -91,17 +91,17 @@ class Running:
         return receipts
 
     def weights(self) -> dict[str, Tensor]:
-        """All that the learners are."""
+        """The state of the learners."""
         return {name: value.clone() for name, value in self.service.method.state().items()}
 
     def soon(self, act: Callable[[], None]) -> None:
-        """Do something to the app in its own thread."""
+        """Call a function in the thread of the app."""
         assert self.app.loading
         self.app.loading.get_loop().call_soon_threadsafe(act)
 
     def become(self, state: Any, failure: str | None = None) -> None:
         self.service.state, self.service.failure = state, failure
-        self.soon(self.app.watching.tell)
+        self.soon(self.app.monitor.notify)
 
 
 def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
@@ -109,14 +109,16 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, source: Source, keys: bool = True, port: int = 0) -> Iterator[Running]:
-    """A service on a port of its own, with tiny learners."""
+def serving(
+    folder: Path, source: Source, keys: bool = True, listener: socket.socket | None = None
+) -> Iterator[Running]:
+    """A service with tiny learners. It listens on the given socket, or on a new one."""
     path = folder / "keys.json"
     made = {role: add_key(path, role, role) for role in ("client", "admin")} if keys else {}
     options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=16, burn="standard", parallel=False)
     settings = ServeSettings.of(options=options, state=folder / "state", query_size=8, max_wait=0)
     app = App(Service(settings), Keys(path) if keys else None)
-    with socket.create_server(("127.0.0.1", port)) as listener:
+    with listener.dup() if listener else socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(app.api, loop="asyncio", ws="none", log_config=None, timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -144,7 +146,7 @@ def running(tmp_path: Path, source: Source, request: pytest.FixtureRequest) -> I
 
 
 def install_chromium() -> None:
-    """Chromium and its driver from the distribution, once for all workers; a skip where that cannot be."""
+    """Install Chromium and its driver, once for all workers. Skips the test if that is not possible."""
     with (Path(tempfile.gettempdir()) / "crodobo-tests-chromium.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if shutil.which("chromium") and shutil.which("chromedriver"):
@@ -173,17 +175,17 @@ def chromium() -> Iterator[webdriver.Chrome]:
 
 
 class Page:
-    """What somebody does who looks at the page."""
+    """A user of the page."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
-        self.expected: set[str] = set()  # what the console may tell of
+        self.expected: set[str] = set()  # texts that the console may contain
         self.wait = WebDriverWait(driver, 10, poll_frequency=0.05)
 
     def open(self, url: str, key: str | None = None) -> None:
         self.driver.get(url)
         if key:
-            self.expected.add("status of 401")  # of the first attempt, without a key
+            self.expected.add("status of 401")  # the first attempt has no key
             self.give(key)
             self.sees("controls", "adaptation")
 
@@ -224,7 +226,7 @@ class Page:
 
 @pytest.fixture
 def page(chromium: webdriver.Chrome) -> Iterator[Page]:
-    """A page; when the test is over, nothing was asked of others, and the console is clean."""
+    """A page. At the end, it must have contacted no other host, and the console must be clean."""
     one = Page(chromium)
     yield one
     host = one.run("return location.origin")
@@ -237,10 +239,10 @@ def page(chromium: webdriver.Chrome) -> Iterator[Page]:
     assert [line for line in said if not any(text in line for text in one.expected)] == []
 
 
-# What must hold
+# Tests
 
 
-def test_numbers_move_without_a_reload(running: Running, page: Page) -> None:
+def test_numbers_change_without_a_reload(running: Running, page: Page) -> None:
     page.open(running.url, running.keys["client"])
     page.sees("empty", "No queries yet")
     page.sees("no-receipts", "none yet")
@@ -266,7 +268,7 @@ def test_numbers_move_without_a_reload(running: Running, page: Page) -> None:
     assert page.run("return window.same")
 
 
-def test_a_query_under_the_pointer_is_told_of(running: Running, page: Page) -> None:
+def test_the_query_under_the_pointer_is_shown(running: Running, page: Page) -> None:
     page.open(running.url, running.keys["client"])
     running.send(4)
     page.sees("queries", "4")
@@ -278,7 +280,7 @@ def test_a_query_under_the_pointer_is_told_of(running: Running, page: Page) -> N
     assert page.driver.find_element("css selector", "#lines output").text == f"{100 * first.confidence:.1f} %"
 
 
-def test_a_wrong_key_opens_nothing(running: Running, page: Page) -> None:
+def test_a_wrong_key_shows_nothing(running: Running, page: Page) -> None:
     page.expected.add("status of 401")
     page.open(running.url)
     page.sees("key-form", "This service needs a key")
@@ -289,19 +291,19 @@ def test_a_wrong_key_opens_nothing(running: Running, page: Page) -> None:
     page.give(running.keys["admin"])
     page.sees("state", "ready")
     assert not page.shows("key-form")
-    page.driver.refresh()  # the tab still has it
+    page.driver.refresh()  # the tab keeps the key
     page.sees("state", "ready")
     assert page.run("return [localStorage.length, document.cookie]") == [0, ""]
 
 
-def test_only_an_administrators_key_pauses(running: Running, page: Page) -> None:
+def test_only_an_administrators_key_may_act(running: Running, page: Page) -> None:
     page.open(running.url, running.keys["client"])
     page.expected.add("status of 403")
     running.send()
     before = running.weights()
     for button in ("pause", "checkpoint"):
         page.click(button)
-        page.sees("done", "Only an administrator's key may do this; yours is none. Nothing was changed.")
+        page.sees("done", "This needs an administrator's key. Nothing was changed.")
     page.click("reset")
     page.click("sure-yes")
     page.sees("done", "Nothing was changed")
@@ -311,7 +313,7 @@ def test_only_an_administrators_key_pauses(running: Running, page: Page) -> None
     page.click("key-change")
     page.give("crodobo_wrong")
     page.sees("key-answer", "does not know that key")
-    page.sees("state", "ready")  # with the key of before
+    page.sees("state", "ready")  # with the earlier key
     page.give(running.keys["admin"])
     page.wait.until(lambda _: not page.shows("key-form"))
     page.click("pause")
@@ -328,12 +330,12 @@ def test_only_an_administrators_key_pauses(running: Running, page: Page) -> None
     assert differing(running.weights(), before)
 
 
-def test_a_key_that_is_taken_away_does_nothing_more(running: Running, page: Page, tmp_path: Path) -> None:
+def test_a_removed_key_may_not_act(running: Running, page: Page, tmp_path: Path) -> None:
     page.open(running.url, running.keys["admin"])
     path = tmp_path / "keys.json"
     path.write_text(json.dumps([entry for entry in json.loads(path.read_text()) if entry["name"] != "admin"]))
     page.click("pause")
-    page.sees("done", "does not know your key any more. Nothing was changed.")
+    page.sees("done", "no longer knows your key. Nothing was changed.")
     assert running.service.state == "ready"
 
 
@@ -344,7 +346,7 @@ def test_reset_asks_first(running: Running, page: Page) -> None:
     page.sees("queries", "2")
     learned = running.weights()
     page.click("reset")
-    page.sees("sure", "learned from 2 queries is gone")
+    page.sees("sure", "learned from 2 queries is lost")
     page.click("sure-no")
     assert not page.shows("sure")
     page.click("checkpoint")
@@ -352,17 +354,17 @@ def test_reset_asks_first(running: Running, page: Page) -> None:
     assert not differing(running.weights(), learned)
     page.click("reset")
     page.click("sure-yes")
-    page.sees("done", "The learners are as they were after the source.")
+    page.sees("done", "The learners are reset.")
     assert not differing(running.weights(), new)
 
 
-def test_states_and_the_burn_proof_have_their_sentences(running: Running, page: Page) -> None:
+def test_each_state_and_the_burn_proof_have_a_sentence(running: Running, page: Page) -> None:
     page.open(running.url, running.keys["admin"])
     page.sees("proof-state", "No proof at this level")
     for state, sentence in (
-        ("loading", "The source is being read."),
-        ("warming up", "The learners learn the source."),
-        ("proving", "all memory is searched"),
+        ("loading", "The service is reading the source."),
+        ("warming up", "The learners are learning the source."),
+        ("proving", "searches all memory"),
     ):
         running.become(state)
         page.sees("sentence", sentence)
@@ -372,34 +374,35 @@ def test_states_and_the_burn_proof_have_their_sentences(running: Running, page: 
         assert not page.can("pause")
     running.service.proof, running.service.proved_at = Scan(300 * 2**20, 512), "2026-01-02T03:04:05.678+00:00"
     running.become("ready")
-    page.sees("proof-state", "Nothing was left of a test query")
+    page.sees("proof-state", "No traces of a test query")
     for fact in ("2026-01-0", "300 MB in 512 regions", "0 bytes"):
         page.sees("proof-facts", fact)
     running.service.proof = Scan(300 * 2**20, 512, finds=[Find("pixels", "heap", 4096, 64)])
-    running.become("failed", "of a test query that was burned, 64 bytes are still in memory")
-    page.sees("sentence", "64 bytes are still in memory")
-    page.sees("proof-state", "Traces were found")
+    running.become("failed", "64 bytes of a burned test query are still in memory.")
+    page.sees("sentence", "64 bytes of a burned test query")
+    page.sees("proof-state", "Traces found")
     page.sees("proof-facts", "64 bytes")
     running.become("draining")
     page.sees("sentence", "shutting down")
     running.become("ready")
 
 
-def test_a_lost_connection_is_said_and_made_again(page: Page, tmp_path: Path, source: Source) -> None:
+def test_a_lost_connection_is_shown_and_restored(page: Page, tmp_path: Path, source: Source) -> None:
     page.expected.add("net::ERR_")
-    with serving(tmp_path, source, keys=False) as first:
+    listener = socket.create_server(("127.0.0.1", 0))  # shared, so that no other process takes the port in between
+    with serving(tmp_path, source, keys=False, listener=listener) as first:
         page.open(first.url)
         first.send()
         page.sees("queries", "1")
-    page.sees("connection", "Connection lost, trying again.")
+    page.sees("connection", "Connection lost. Trying again.")
     assert not page.can("pause")
-    with serving(tmp_path, source, keys=False, port=int(first.url.rpartition(":")[2])):
+    with listener, serving(tmp_path, source, keys=False, listener=listener):
         page.sees("met", "1 in all")
         assert not page.shows("connection")
 
 
 @pytest.mark.parametrize("running", [False], indirect=True, ids=["no keys"])
-def test_without_keys_nobody_is_asked_for_one(running: Running, page: Page) -> None:
+def test_without_keys_the_page_asks_for_none(running: Running, page: Page) -> None:
     page.open(running.url)
     page.click("pause")
     page.sees("state", "paused")
@@ -408,7 +411,7 @@ def test_without_keys_nobody_is_asked_for_one(running: Running, page: Page) -> N
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_on_a_phone_by_day_and_by_night(running: Running, page: Page, scheme: str) -> None:
+def test_the_page_is_readable_on_a_phone_in_both_colour_schemes(running: Running, page: Page, scheme: str) -> None:
     page.prefer(scheme)
     page.be_a_phone()
     running.send(3)
@@ -429,16 +432,16 @@ def test_it_can_be_read_on_a_phone_by_day_and_by_night(running: Running, page: P
     check()
 
 
-def test_the_api_can_be_read(running: Running, page: Page) -> None:
+def test_the_api_documentation_is_complete(running: Running, page: Page) -> None:
     page.open(f"{running.url}/docs")
     page.sees("docs", "/admin/{action}")
     shown = page.run("return [...document.querySelectorAll('summary code')].map((one) => one.textContent)")
     with urllib.request.urlopen(f"{running.url}/openapi.json") as answer:
         assert sorted(shown) == sorted(json.load(answer)["paths"])
-    page.sees("docs", f"{running.url}/v1/predict")  # an example that can be copied
+    page.sees("docs", f"{running.url}/v1/predict")  # an example to copy
 
 
-def test_events_send_a_query_once(running: Running) -> None:
+def test_events_send_each_query_once(running: Running) -> None:
     running.send(2)
     request = urllib.request.Request(f"{running.url}/events")
     request.add_header("Authorization", f"Bearer {running.keys['client']}")

@@ -1,4 +1,4 @@
-"""How the service stops: in order after a signal, at any moment by a kill, and at once where it cannot begin."""
+"""How the service stops: in order after a signal, at any moment by a kill, and at once if it cannot start."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ Crodobo = Callable[..., tuple[int, str, str]]
 
 
 def met(state: Path) -> int:
-    """Queries that the learners of the checkpoint have met."""
+    """Queries that the checkpoint's learners have learned from."""
     with safe_open(state / NAME, framework="pt") as file:
         progress: dict[str, int] = json.loads(file.metadata()["crodobo"])["progress"]
     return progress["queries"]
@@ -37,7 +37,7 @@ def receipts(state: Path) -> list[dict[str, Any]]:
 
 
 def under_load(server: "Served", until: int) -> tuple[list[dict[str, Any]], threading.Event, ThreadPoolExecutor]:
-    """Clients that ask again and again; comes back when so many have been answered."""
+    """Start clients that send requests without end. Returns when `until` requests are answered."""
     answers: list[dict[str, Any]] = []
     enough = threading.Event()
 
@@ -57,10 +57,8 @@ def under_load(server: "Served", until: int) -> tuple[list[dict[str, Any]], thre
     return answers, enough, clients
 
 
-def test_a_kill_under_load_loses_at_most_what_was_not_answered_and_a_signal_ends_all_in_order(
-    serve: "Serve", tmp_path: Path
-) -> None:
-    """One test, because each start takes seconds."""
+def test_a_kill_loses_only_unanswered_requests_and_a_signal_stops_in_order(serve: "Serve", tmp_path: Path) -> None:
+    """This is one test, because each start takes seconds."""
     # killed
     with serve(state := tmp_path / "state") as server:
         answers, enough, clients = under_load(server, until=12)
@@ -69,17 +67,17 @@ def test_a_kill_under_load_loses_at_most_what_was_not_answered_and_a_signal_ends
         clients.shutdown()
     kept, last = met(state), receipts(state)[-1]["query"]
     ids = {receipt["id"] for receipt in receipts(state)}
-    assert {answer["receipt"] for answer in answers} <= ids  # who was answered has a receipt
+    assert {answer["receipt"] for answer in answers} <= ids  # every answer has a receipt
     assert 10 <= kept <= last  # a checkpoint is written every ten queries
     assert audit_ledger(state / LEDGER, unclosed=True).sound
     assert not audit_ledger(state / LEDGER).sound
 
-    # and started again
+    # started again
     with serve(state, "--checkpoint-every", "1") as again:
         assert again.predict(again.images())[1]["query"] == last + 1
-        assert met(state) == kept + 1  # before the answer was given
+        assert met(state) == kept + 1  # the checkpoint was written before the answer was sent
 
-        # ended while some wait for others to share a query, one is still sending, and one only watches
+        # stopped while two requests wait for others, one is still being sent, and one client watches
         watching = again.begin("/events", 0, b"", method="GET")
         images = again.images(4)
         sending = again.begin("/v1/predict", images.nbytes, images.tobytes()[:10])
@@ -92,20 +90,20 @@ def test_a_kill_under_load_loses_at_most_what_was_not_answered_and_a_signal_ends
         assert sending.recv(65536).startswith(b"HTTP/1.1 200 ")
         status, out, errors = again.end()
         assert (status, errors) == (0, "")
-        assert out.startswith("stopped in order after ")
+        assert out.splitlines()[-1].lower().startswith("stopped in order after ")
         with pytest.raises(ConnectionRefusedError):
             again.ask("GET", "/v2/health/live")
         watching.close()
         sending.close()
     numbers = [receipt["query"] for receipt in receipts(state)]
-    assert numbers == list(range(1, len(numbers) + 1))  # none was given twice
+    assert numbers == list(range(1, len(numbers) + 1))  # no number was used twice
     assert met(state) == kept + len(numbers) - last
     assert numbers[-1] > last + 1
     report = audit_ledger(state / LEDGER)
     assert report.sound, report.found
 
 
-def test_a_service_that_can_write_no_receipt_ends(server: "Served") -> None:
+def test_a_service_that_cannot_write_a_receipt_stops(server: "Served") -> None:
     (server.state / LEDGER).unlink()
     watching = server.begin("/events", 0, b"", method="GET")
     status, content = server.predict(server.images())
@@ -118,7 +116,7 @@ def test_a_service_that_can_write_no_receipt_ends(server: "Served") -> None:
     watching.close()
 
 
-def test_a_start_that_cannot_go_on_ends_with_a_sentence(
+def test_a_damaged_checkpoint_stops_the_start_and_is_not_changed(
     crodobo: Crodobo, public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CRODOBO_CACHE", str(tmp_path / "cache"))
@@ -131,7 +129,7 @@ def test_a_start_that_cannot_go_on_ends_with_a_sentence(
     assert (tmp_path / "state" / NAME).read_bytes() == b"torn"
 
 
-def test_a_service_that_others_could_reach_needs_keys(crodobo: Crodobo, tmp_path: Path) -> None:
+def test_a_service_on_a_public_address_needs_keys(crodobo: Crodobo, tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1"):
         status, out, errors = crodobo("serve", "--burn", "standard", "--host", host, "--state", tmp_path / "state")
         assert (status, out) == (2, "")
@@ -140,7 +138,7 @@ def test_a_service_that_others_could_reach_needs_keys(crodobo: Crodobo, tmp_path
     assert not (tmp_path / "state" / LEDGER).exists()
 
 
-def test_a_port_that_is_in_use_is_said_at_once(crodobo: Crodobo, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_at_once(crodobo: Crodobo, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -151,6 +149,6 @@ def test_a_port_that_is_in_use_is_said_at_once(crodobo: Crodobo, tmp_path: Path)
     assert "cannot listen" in errors
 
 
-def test_of_two_services_that_start_at_once_on_a_port_the_second_is_told() -> None:
+def test_a_second_service_on_the_same_port_is_refused() -> None:
     with listen(Address(port=0)) as first, pytest.raises(BadSettings, match="cannot listen"):
         listen(Address(port=first.getsockname()[1]))

@@ -1,4 +1,4 @@
-"""The other side of `crodobo serve`: a client, and whole folders sent with it."""
+"""A client of the service, and a way to send whole folders with it."""
 
 from crodobo.client.client import Client
 from crodobo.client.forms import Answer

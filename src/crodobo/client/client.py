@@ -1,26 +1,26 @@
-"""A client of `crodobo serve`: images go in, predictions and receipts come out."""
+"""A client of the service: images go in, predictions and receipts come out."""
 
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import httpx2
 import numpy as np
 
-from crodobo.client.connection import Connection, File
-from crodobo.client.forms import LENGTH, Answer, as_array, infer_answer, infer_request, joined, plain_answer
-from crodobo.errors import BadData, BadQuery, NoService, RequestRefused, ServiceError
+from crodobo.client.forms import LENGTH, Answer, File, as_array, infer_answer, infer_request, join, plain_answer
+from crodobo.config import Order
+from crodobo.errors import BadData, BadQuery, BadSettings, NoService, RequestRefused, ServiceError
 
-ROOM = 4096  # bytes of a body that are no image's
-PART = 256  # bytes that a form adds to a file
-POLL = 0.2  # seconds between two looks whether a service is ready
+if TYPE_CHECKING:
+    from httpx2 import Response
+
+BODY_OVERHEAD = 4096  # bytes of a body beside its images
+FORM_OVERHEAD = 256  # bytes that a form adds to each file
+POLL = 0.2  # seconds between two checks whether a service is ready
 GETTING_READY = ("loading", "warming up", "proving")
 
-Order = Literal["adapt-then-predict", "predict-then-adapt"]
 Images = TypeVar("Images", np.ndarray, Sequence[File | bytes])
 Result = TypeVar("Result")
 
@@ -28,23 +28,23 @@ Result = TypeVar("Result")
 class Client:
     """A service that adapts to images, predicts them and erases them.
 
-    It may be used by several threads. A request that finds the service busy, or not there, is sent again. One that was
-    sent, and whose answer was lost, is not, for the service may have learned from it: `Unanswered` says so.
+    Threads may share a client. A request is repeated if the service is busy or cannot be reached. A request whose
+    answer is lost is not repeated, because the service may have learned from it: `Unanswered` is raised instead.
 
     Parameters
     ----------
     url
         Where the service is.
     key
-        The key that the service knows, if it asks for one.
+        An API key of the service, if it needs one.
     timeout
         Seconds to wait for an answer.
     patience
-        Seconds that a request may be repeated for while the service is busy or not there.
+        Seconds during which a request is repeated while the service is busy or cannot be reached.
     ca
-        The certificate of the authority that the service's own is from (PEM), where the machine does not know it.
+        The certificate of the authority that signed the service's certificate (PEM), if this machine does not know it.
     cert
-        The files of this client's own certificate and of its private key, where the service wants one.
+        The files of this client's certificate and its private key, if the service requires one.
 
     Examples
     --------
@@ -63,25 +63,28 @@ class Client:
         ca: File | None = None,
         cert: tuple[File, File] | None = None,
     ) -> None:
+        try:
+            from crodobo.client.connection import Connection
+        except ModuleNotFoundError as error:
+            if error.name != "httpx2":
+                raise
+            remedy = 'Install it with `pip install "crodobo[client]"`.'
+            raise BadSettings("The client needs the package httpx2.", remedy) from None
         self.connection = Connection(url, key, timeout=timeout, patience=patience, ca=ca, cert=cert)
         self._metadata: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.connection.close()
 
-    # What is known of the service
-
     def ready(self) -> bool:
-        """Whether the service is there and answers queries."""
+        """Whether the service can be reached and answers queries."""
         try:
             return self._state() == "ready"
         except NoService as error:
@@ -90,69 +93,66 @@ class Client:
             return False
 
     def wait_until_ready(self, timeout: float = 60.0, loading: float = 1800.0) -> None:
-        """Return when the service answers queries; raises `NoService` if it does not in time.
+        """Return when the service answers queries. Raises `NoService` if it does not in time.
 
         Parameters
         ----------
         timeout
-            Seconds to wait for a service that is not there.
+            Seconds to wait for a service that cannot be reached.
         loading
-            Seconds to wait for one that is there and gets ready: it may have to learn its source first.
+            Seconds to wait for one that is starting: it may have to learn its source first.
         """
-        started, told = time.monotonic(), False
+        started, noted = time.monotonic(), False
         while True:
-            most = timeout
+            limit = timeout
             try:
-                state = self._state()
-                if state == "ready":
+                if (state := self._state()) == "ready":
                     return
-                most = max(timeout, loading if state in GETTING_READY else 0)
-                trouble = NoService(f"the service at {self.connection.url} is not ready yet: it is {state}")
+                limit = max(timeout, loading if state in GETTING_READY else 0)
+                trouble = NoService(f"The service at {self.connection.url} is not ready: it is {state}.")
             except NoService as error:
                 if error.final:
                     raise
                 trouble = error
-            if time.monotonic() + POLL > started + most or self.connection.wait(POLL):
+            if time.monotonic() + POLL > started + limit or self.connection.wait(POLL):
                 raise trouble
-            if not told:
-                self.connection.note(f"waiting: {trouble}")
-                told = True
+            if not noted:
+                self.connection.note(f"{trouble.problem} Waiting.")
+                noted = True
 
     def metadata(self) -> dict[str, Any]:
-        """What the model takes and gives; its `parameters` have the classes, and what one request may hold."""
-        name = self._json(self.connection.ask("GET", "/v2"))["models"][0]
+        """The model's inputs and outputs. Its `parameters` hold the classes and the limits of one request."""
+        name = self._parse(lambda response: response.json()["models"][0], self.connection.ask("GET", "/v2"))
         self._metadata = self._json(self.connection.ask("GET", f"/v2/models/{name}"))
         return self._metadata
 
     def _state(self) -> str:
-        response = self.connection.look("/v2/health/ready")
+        response = self.connection.get_once("/v2/health/ready")
         found = self._json(response) if response.status_code in (200, 503) else {}
-        return "ready" if found.get("ready") is True else str(found.get("state", "no service of crodobo"))
+        return "ready" if found.get("ready") is True else str(found.get("state", "not a crodobo service"))
 
-    def _known(self) -> dict[str, Any]:
+    def _cached_metadata(self) -> dict[str, Any]:
         return self._metadata or self.metadata()
-
-    # Predictions
 
     def predict(
         self, images: Any, *, adapt: bool = True, order: Order | None = None, probabilities: bool = False
     ) -> Answer:
-        """Have images adapted to and predicted; what is too much for one request goes in several.
+        """Adapt to images and predict them. Images that do not fit into one request are sent in several.
 
         Parameters
         ----------
         images
             A numpy array or a tensor, samples × channels × height × width, uint8 in 0..255 or floats in 0..1. The
-            service gets these very numbers.
+            service receives exactly these numbers.
         adapt
             Learn from the images, or only predict them.
         order
-            Which comes first; the service's own order if it is not given.
+            Which comes first. By default the service decides.
         probabilities
-            Ask for the probability of every class too.
+            Return the probability of every class too.
         """
         array = as_array(images)
-        known = self._known()
+        name = self._cached_metadata()["name"]
         outputs = ["labels", "confidence", *["probabilities"] * probabilities]
         control = {"adapt": adapt} | ({"order": order} if order else {})
 
@@ -160,14 +160,14 @@ class Client:
             body, length = infer_request(part, outputs, control)
             response = self.connection.ask(
                 "POST",
-                f"/v2/models/{known['name']}/infer",
+                f"/v2/models/{name}/infer",
                 repeatable=not adapt,
                 content=body,
                 headers={LENGTH: str(length), "Content-Type": "application/octet-stream"},
             )
-            return self._read(infer_answer, response)
+            return self._parse(infer_answer, response)
 
-        return together(array, self._groups([array[0].nbytes] * len(array)), ask)
+        return ask_in_groups(array, self._group_sizes([array[0].nbytes] * len(array)), ask)
 
     def predict_files(
         self,
@@ -177,59 +177,60 @@ class Client:
         order: Order | None = None,
         probabilities: bool = False,
     ) -> Answer:
-        """The same for image files, or their contents, of any size and kind; the service decodes them in memory.
+        """Adapt to image files, or their contents, and predict them.
 
-        A file's name is not sent.
+        They may have any size and format. The service decodes them in memory. Their names are not sent.
         """
         if not files:
-            raise BadQuery("there are no files to send")
-        asked = {"adapt": str(adapt).lower(), "probabilities": str(probabilities).lower()}
-        asked |= {"order": order} if order else {}
-        classes = self._known()["parameters"]["classes"]
+            raise BadQuery("There are no files to send.")
+        parameters = {"adapt": str(adapt).lower(), "probabilities": str(probabilities).lower()}
+        parameters |= {"order": order} if order else {}
+        classes = self._cached_metadata()["parameters"]["classes"]
 
         def ask(part: Sequence[File | bytes]) -> Answer:
-            forms = [("image", ("image", read(file), "application/octet-stream")) for file in part]
-            response = self.connection.ask("POST", "/v1/predict", repeatable=not adapt, params=asked, files=forms)
-            return self._read(lambda answer: plain_answer(answer, classes), response)
+            contents = (from_file(file, Path.read_bytes, bytes) for file in part)
+            form = [("image", ("image", content, "application/octet-stream")) for content in contents]
+            response = self.connection.ask("POST", "/v1/predict", repeatable=not adapt, params=parameters, files=form)
+            return self._parse(lambda response: plain_answer(response, classes), response)
 
         try:
-            return together(files, self._groups([size_of(file) for file in files]), ask)
+            sizes = [FORM_OVERHEAD + from_file(file, lambda path: path.stat().st_size, len) for file in files]
+            return ask_in_groups(files, self._group_sizes(sizes), ask)
         except RequestRefused as error:
-            if error.image is not None and not isinstance(wrong := files[error.image], bytes):
-                error.args = (f"{os.fspath(wrong)} cannot be used: {error.reason}",)
-            raise
+            if error.image is None or isinstance(file := files[error.image], bytes):
+                raise
+            problem = f"{os.fspath(file)} cannot be used: {error.reason}."
+            named = RequestRefused(problem, status=error.status, reason=error.reason, image=error.image)
+            named.answered = error.answered
+            raise named from None
 
-    def _groups(self, sizes: Sequence[int]) -> list[int]:
-        """How many images, of so many bytes each, go into each request."""
-        limits = self._known()["parameters"]
-        groups, room = [0], limits["max_body"] - ROOM
+    def _group_sizes(self, sizes: Sequence[int]) -> list[int]:
+        """How many images go into each request, given the bytes of each image."""
+        limits = self._cached_metadata()["parameters"]
+        groups, used = [0], 0
         for size in sizes:
-            if groups[-1] and (groups[-1] == limits["max_batch"] or size > room):
+            full = groups[-1] == limits["max_batch"] or used + size > limits["max_body"] - BODY_OVERHEAD
+            if groups[-1] and full:
                 groups.append(0)
-                room = limits["max_body"] - ROOM
+                used = 0
             groups[-1] += 1
-            room -= size
+            used += size
         return groups
 
-    def _json(self, response: httpx2.Response) -> dict[str, Any]:
-        def load(response: httpx2.Response) -> dict[str, Any]:
-            found = response.json()
-            if not isinstance(found, dict):
-                raise TypeError
-            return found
+    def _json(self, response: "Response") -> dict[str, Any]:
+        return self._parse(lambda response: dict(response.json()), response)
 
-        return self._read(load, response)
-
-    def _read(self, how: Callable[[httpx2.Response], Result], response: httpx2.Response) -> Result:
+    def _parse(self, parser: Callable[["Response"], Result], response: "Response") -> Result:
         try:
-            return how(response)
+            return parser(response)
         except (ValueError, KeyError, IndexError, TypeError):
-            raise ServiceError(f"what answers at {self.connection.url} is no service of crodobo") from None
+            problem = f"The server at {self.connection.url} is not a crodobo service."
+            raise ServiceError(problem, "Check the address.") from None
 
 
-def together(images: Images, groups: Sequence[int], ask: Callable[[Images], Answer]) -> Answer:
-    """Ask for the images in groups, and halve one that is too much for the service after all."""
-    left, done, answers = deque(groups), 0, list[Answer]()
+def ask_in_groups(images: Images, sizes: Sequence[int], ask: Callable[[Images], Answer]) -> Answer:
+    """Send images in groups of these sizes. A group that the service finds too large is halved."""
+    left, done, answers = deque(sizes), 0, list[Answer]()
     while left:
         count = left.popleft()
         try:
@@ -241,23 +242,15 @@ def together(images: Images, groups: Sequence[int], ask: Callable[[Images], Answ
                     continue
                 if error.image is not None:
                     error.image += done
-            error.answered = joined(answers) if answers else None
+            error.answered = join(answers) if answers else None
             raise
         done += count
-    return joined(answers)
+    return join(answers)
 
 
-def read(file: File | bytes) -> bytes:
-    """A file's content."""
+def from_file(file: File | bytes, read: Callable[[Path], Result], of_bytes: Callable[[bytes], Result]) -> Result:
+    """Read something from a file, or from its content."""
     try:
-        return file if isinstance(file, bytes) else Path(file).read_bytes()
+        return of_bytes(file) if isinstance(file, bytes) else read(Path(file))
     except OSError as error:
-        raise BadData(f"{file!s} cannot be read ({error.strerror})") from None
-
-
-def size_of(file: File | bytes) -> int:
-    """The bytes of a file in a form."""
-    try:
-        return PART + (len(file) if isinstance(file, bytes) else Path(file).stat().st_size)
-    except OSError as error:
-        raise BadData(f"{file!s} cannot be read ({error.strerror})") from None
+        raise BadData(f"{file!s} cannot be read ({error.strerror}).") from None

@@ -1,25 +1,29 @@
-"""What goes over the wire: images as requests of the Open Inference Protocol, and what comes back as answers."""
+"""The formats of requests and answers: the Open Inference Protocol for arrays, forms for image files."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
-import httpx2
 import numpy as np
 
 from crodobo.errors import BadQuery
 
+if TYPE_CHECKING:
+    from httpx2 import Response
+
 LENGTH = "Inference-Header-Content-Length"
-ALIGNED = 64  # bytes; where the pixels begin, so that the service need not move them
+ALIGNMENT = 64  # bytes; the pixels start at a multiple of it, so the service need not move them
+File = str | PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a service says of images, a row for each.
+    """The service's predictions, a row for each image.
 
-    `receipts` has the id of the receipt that each image's query left in the service's ledger, `queries` the query's
-    number. Images of one call may have met several queries, and shared one with those of others.
+    `receipts` holds the id of the receipt that each image's query left in the service's ledger, `queries` the number of
+    the query. The images of one call may be spread over several queries, and share them with images of other clients.
     """
 
     labels: list[str]
@@ -32,8 +36,8 @@ class Answer:
         return len(self.labels)
 
 
-def joined(answers: Sequence[Answer]) -> Answer:
-    """Several answers as one."""
+def join(answers: Sequence[Answer]) -> Answer:
+    """Join several answers into one."""
     probabilities = [answer.probabilities for answer in answers if answer.probabilities is not None]
     return Answer(
         labels=[label for answer in answers for label in answer.labels],
@@ -45,7 +49,7 @@ def joined(answers: Sequence[Answer]) -> Answer:
 
 
 def as_array(images: Any) -> np.ndarray:
-    """Images as numbers that the service takes.
+    """Images as an array of a type that the service accepts.
 
     >>> as_array(np.ones((1, 1, 2, 2))).dtype
     dtype('float32')
@@ -56,50 +60,48 @@ def as_array(images: Any) -> np.ndarray:
     array = np.asarray(images)
     if array.ndim != 4 or not array.size:
         raise BadQuery(
-            f"images come as samples × channels × height × width, at least one; these have shape {array.shape}"
+            f"The images have shape {array.shape}.",
+            "Use samples × channels × height × width, with at least one sample.",
         )
     if array.dtype != np.uint8 and array.dtype.kind != "f":
-        raise BadQuery(f"images are uint8 (0 to 255) or floats (0 to 1), not {array.dtype}")
+        raise BadQuery(f"The images have type {array.dtype}.", "Use uint8 (0 to 255) or floats (0 to 1).")
     return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.dtype("<f4"))
 
 
-# The binary tensor extension of the Open Inference Protocol
-
-
 def infer_request(images: np.ndarray, outputs: Sequence[str], control: dict[str, Any]) -> tuple[bytes, int]:
-    """A request's body, and how much of it is JSON."""
+    """The body of a request with a binary tensor, and the length of its JSON."""
     datatype = "UINT8" if images.dtype == np.uint8 else "FP32"
     size = {"binary_data_size": images.nbytes}
-    asked = {
+    request = {
         "inputs": [{"name": "images", "shape": list(images.shape), "datatype": datatype, "parameters": size}],
         "outputs": [{"name": name, "parameters": {"binary_data": True}} for name in outputs],
         "parameters": control,
     }
-    header = json.dumps(asked).encode()
-    header += b" " * (-len(header) % ALIGNED)
+    header = json.dumps(request).encode()
+    header += b" " * (-len(header) % ALIGNMENT)
     return header + images.tobytes(), len(header)
 
 
-def infer_answer(response: httpx2.Response) -> Answer:
-    """The answer to such a request."""
+def infer_answer(response: "Response") -> Answer:
+    """The answer to a request with a binary tensor."""
     length = int(response.headers[LENGTH])
-    facts, content = json.loads(response.content[:length]), memoryview(response.content)[length:]
+    header, content = json.loads(response.content[:length]), memoryview(response.content)[length:]
     found: dict[str, Any] = {}
-    for output in facts["outputs"]:
+    for output in header["outputs"]:
         size = output["parameters"]["binary_data_size"]
-        piece, content = content[:size], content[size:]
+        part, content = content[:size], content[size:]
         is_text = output["datatype"] == "BYTES"
-        values = list(texts(piece)) if is_text else np.frombuffer(piece, "<f4").reshape(output["shape"])
+        values = list(unpack_texts(part)) if is_text else np.frombuffer(part, "<f4").reshape(output["shape"])
         found[output["name"]] = values
     count = len(found["labels"])
-    receipt, query = str(facts["parameters"]["receipt"]), int(facts["parameters"]["query"])
+    receipt, query = str(header["parameters"]["receipt"]), int(header["parameters"]["query"])
     return Answer(**{"probabilities": None} | found, receipts=[receipt] * count, queries=[query] * count)
 
 
-def texts(content: memoryview) -> Iterator[str]:
-    """The texts of a tensor of them, each after its length.
+def unpack_texts(content: memoryview) -> Iterator[str]:
+    """The strings of a tensor, each stored after its length.
 
-    >>> list(texts(memoryview(b"\\x03\\x00\\x00\\x00cat\\x00\\x00\\x00\\x00")))
+    >>> list(unpack_texts(memoryview(b"\\x03\\x00\\x00\\x00cat\\x00\\x00\\x00\\x00")))
     ['cat', '']
     """
     place = 0
@@ -109,8 +111,8 @@ def texts(content: memoryview) -> Iterator[str]:
         yield bytes(content[place - length : place]).decode()
 
 
-def plain_answer(response: httpx2.Response, classes: Sequence[str]) -> Answer:
-    """The answer to image files."""
+def plain_answer(response: "Response", classes: Sequence[str]) -> Answer:
+    """The answer to a form with image files."""
     found = response.json()
     rows, count = found["predictions"], len(found["predictions"])
     probabilities = None

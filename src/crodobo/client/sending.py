@@ -1,7 +1,7 @@
-"""Image files go to a service, their predictions into a file: none is lost in a crash, and none is sent for nothing.
+"""Send image files to a service and write the predictions to a file, surviving crashes.
 
-A row is on disk before the next batch is counted, and a file that has its row is not sent again. What a crash leaves
-open are the batches that were on their way: the service may have learned from them, and they are sent again.
+A row is on disk before it counts, and a file that has a row is not sent again. After a crash, the batches that had no
+answer yet are sent again, so the service may learn from them twice.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ from crodobo.inbox.predictions import PredictionFile
 from crodobo.session.stop import StopSignal
 
 Ask = Callable[[Sequence[bytes]], Answer]
-LOOK = 0.2  # seconds between two looks whether a signal has come
+POLL = 0.2  # seconds between two checks for a signal
 
 
-class Picture(NamedTuple):
+class LoadedFile(NamedTuple):
     """A file as it was when it was read."""
 
     path: Path
@@ -36,20 +36,20 @@ class Picture(NamedTuple):
 
 
 @dataclass
-class Outcome:
-    """What became of a batch: rows, files that cannot be used with the reason, and what ended it."""
+class BatchResult:
+    """The rows of a batch, the files that cannot be used with the reasons, and the error that ended it, if any."""
 
-    rows: list[tuple[Picture, tuple[str, ...]]] = field(default_factory=list)
+    rows: list[tuple[LoadedFile, tuple[str, ...]]] = field(default_factory=list)
     refused: list[tuple[Path, str]] = field(default_factory=list)
     error: CrodoboError | None = None
 
 
 @dataclass
 class Sent:
-    """What has been done so far."""
+    """Counts of files."""
 
     total: int
-    before: int = 0  # had their rows already
+    before: int = 0  # already had their rows
     predicted: int = 0
     deleted: int = 0
     refused: list[tuple[Path, str]] = field(default_factory=list)
@@ -61,9 +61,9 @@ class Sent:
 
 
 def find_images(places: Sequence[Path], recursive: bool = False) -> tuple[list[Path], list[Path]]:
-    """The files that are named, and the images of folders in a random order: learners want queries of mixed classes.
+    """Find the images in files and folders. Also returns the files of folders that do not look like images.
 
-    Then the files of folders that are left out, because they do not go by the name of an image.
+    Images of a folder come in random order, because learners need queries of mixed classes.
     """
     found: list[Path] = []
     others: list[Path] = []
@@ -73,19 +73,21 @@ def find_images(places: Sequence[Path], recursive: bool = False) -> tuple[list[P
             inside = [path for path in paths if is_image(path, place)]
             others += [path for path in paths if path.suffix.lower() not in SUFFIXES and path.is_file()]
             if not inside:
-                hint = "" if recursive else "; --recursive looks into its folders too"
-                raise BadData(f"{place} holds no image ({', '.join(SUFFIXES[:3])} and the like){hint}")
+                problem = f"{place} contains no images ({', '.join(SUFFIXES[:3])}, …)."
+                if recursive:
+                    raise BadData(problem, "Check the path.")
+                raise BadData(problem, "Check the path, or search its subfolders too.", settings=("recursive",))
             random.Random(0).shuffle(inside)
             found += inside
         elif place.is_file():
             found.append(place)
         else:
-            raise BadData(f"there is no file or folder {place}")
+            raise BadData(f"There is no file or folder {place}.", "Check the path.")
     return list(dict.fromkeys(found)), others
 
 
 def is_image(path: Path, folder: Path) -> bool:
-    """Whether a file goes by the name of an image; hidden ones, and those named as unfinished, do not."""
+    """Whether a file has the name of an image, and is neither hidden nor unfinished."""
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
     return not hidden and path.suffix.lower() in SUFFIXES and not path.name.endswith(UNFINISHED) and path.is_file()
 
@@ -101,113 +103,114 @@ def send(
     delete: bool = False,
     watch: Callable[[Sent], None] = lambda sent: None,
 ) -> Sent:
-    """Send the files that have no row yet, so many in a request and so many requests at a time.
+    """Send the files that have no row yet, with `batch` files per request and `concurrency` requests at a time.
 
-    With `delete`, a file is deleted when its row is on disk, if it is still as it was sent.
+    With `delete`, a file is deleted once its row is on disk, unless it has changed since it was sent.
     """
     sent = Sent(len(files))
-    left = leave_out(files, predictions, sent, delete)
+    left = files_without_rows(files, predictions, sent, delete)
     batches = iter(lambda: list(islice(left, batch)), [])
     failure: CrodoboError | None = None
     with StopSignal() as stop, ThreadPoolExecutor(concurrency) as pool, contextlib.ExitStack() as ending:
         ending.callback(client.connection.stop)
-        running: set[Future[Outcome]] = set()
+        running: set[Future[BatchResult]] = set()
         while True:
             while len(running) < concurrency and not (stop.requested or failure) and (paths := next(batches, None)):
-                running.add(pool.submit(try_batch, paths, ask, delete))
+                running.add(pool.submit(send_batch, paths, ask, delete))
             watch(sent)
             if not running:
                 break
-            finished, running = wait(running, LOOK, FIRST_COMPLETED)
-            for outcome in (future.result() for future in finished):
-                record(outcome, predictions, sent, delete)
-                failure = failure or outcome.error
+            finished, running = wait(running, POLL, FIRST_COMPLETED)
+            for result in (future.result() for future in finished):
+                record(result, predictions, sent, delete)
+                failure = failure or result.error
             if stop.requested or failure:
                 client.connection.stop()
-    so_far = f"{sent.before + sent.predicted} of {sent.total} images have their rows in {predictions.path}"
+    so_far = f"{sent.before + sent.predicted} of {sent.total} images have rows in {predictions.path}."
     if stop.requested:
-        raise Interrupted(f"stopped: {so_far}; the same command goes on with the rest")
+        raise Interrupted(f"Stopped: {so_far}", "Send again to continue with the rest.")
     if failure:
-        rest = "sends these and the rest" if isinstance(failure, Unanswered) else "goes on with the rest"
-        raise CrodoboError(f"{failure}; {so_far}, and the same command {rest}") from failure
+        which = "these images and the rest" if isinstance(failure, Unanswered) else "the rest"
+        remedy = f"Send again to continue with {which}."
+        raise CrodoboError(f"{failure} {so_far}", remedy, settings=failure.settings) from failure
     return sent
 
 
-def leave_out(files: Sequence[Path], predictions: PredictionFile, sent: Sent, delete: bool) -> Iterator[Path]:
-    """The files without a row; those that have one are deleted, where they are to be."""
-    there: dict[Arrival, Path] = {}
+def files_without_rows(files: Sequence[Path], predictions: PredictionFile, sent: Sent, delete: bool) -> Iterator[Path]:
+    """The files without a row. With `delete`, the others are deleted."""
+    by_arrival: dict[Arrival, Path] = {}
     for path in files:
-        with contextlib.suppress(OSError):  # said when it is to be read
-            there[arrival_of(path, path.stat())] = path
-    done = predictions.already_predicted(list(there))
+        with contextlib.suppress(OSError):  # reported when the file is read
+            by_arrival[arrival_of(path, path.stat())] = path
+    done = predictions.already_predicted(list(by_arrival))
     for arrival in done:
         sent.before += 1
         if delete:
-            sent.deleted += delete_same(there[arrival], arrival)
-    known = {there[arrival] for arrival in done}
+            sent.deleted += delete_same(by_arrival[arrival], arrival)
+    known = {by_arrival[arrival] for arrival in done}
     return iter([path for path in files if path not in known])
 
 
-def try_batch(paths: Sequence[Path], ask: Ask, delete: bool) -> Outcome:
-    """Have a batch predicted; an image that the service cannot use is left out, and the rest is sent again."""
-    outcome = Outcome()
-    parts = [list(readable(paths, delete, outcome))]
-    while parts and not outcome.error:
+def send_batch(paths: Sequence[Path], ask: Ask, delete: bool) -> BatchResult:
+    """Get the predictions of a batch. Images that the service cannot use are left out, and the rest is sent again."""
+    result = BatchResult()
+    parts = [list(read_files(paths, delete, result))]
+    while parts and not result.error:
         part = parts.pop()
         if not part:
             continue
         try:
-            keep(outcome, part, ask([picture.content for picture in part]))
+            add_rows(result, part, ask([file.content for file in part]))
         except ServiceError as error:
             rest = part
             if isinstance(error.answered, Answer):
-                keep(outcome, part, error.answered)
+                add_rows(result, part, error.answered)
                 rest = part[len(error.answered) :]
             if not isinstance(error, RequestRefused) or error.status not in (400, 413):
-                outcome.error = error
+                result.error = error
             elif error.status == 400 and error.image is None and len(rest) > 1:
                 parts += [rest[len(rest) // 2 :], rest[: len(rest) // 2]]
             else:
                 wrong = rest[0] if error.image is None else part[error.image]
-                outcome.refused.append((wrong.path, error.reason))
-                parts.append([picture for picture in rest if picture is not wrong])
-    return outcome
+                result.refused.append((wrong.path, error.reason))
+                parts.append([file for file in rest if file is not wrong])
+    return result
 
 
-def readable(paths: Sequence[Path], delete: bool, outcome: Outcome) -> Iterator[Picture]:
-    """The files that can be read; of the others it is noted why."""
+def read_files(paths: Sequence[Path], delete: bool, result: BatchResult) -> Iterator[LoadedFile]:
+    """Read the files. Those that cannot be read are noted as refused."""
     for path in paths:
         if delete and path.is_symlink():
-            outcome.refused.append((path, "it is a link, and what it points to would not be deleted"))
+            result.refused.append((path, "it is a link, and its target would not be deleted"))
             continue
         try:
             with path.open("rb") as file:
-                status, content = os.fstat(file.fileno()), file.read()  # in this order: what is written later shows
+                status, content = os.fstat(file.fileno()), file.read()  # in this order, so later writes are noticed
         except OSError as error:
-            outcome.refused.append((path, f"it cannot be read ({error.strerror})"))
+            result.refused.append((path, f"it cannot be read ({error.strerror})"))
             continue
-        yield Picture(path, arrival_of(path, status), content)
+        yield LoadedFile(path, arrival_of(path, status), content)
 
 
-def keep(outcome: Outcome, part: Sequence[Picture], answer: Answer) -> None:
-    """The rows of an answer, which may be of the first pictures only."""
+def add_rows(result: BatchResult, files: Sequence[LoadedFile], answer: Answer) -> None:
+    """Add the rows of an answer, which may cover only the first files."""
     moment = datetime.now(UTC).isoformat(timespec="seconds")
-    for place, (picture, label) in enumerate(zip(part, answer.labels, strict=False)):
-        values: tuple[str, ...] = (label, f"{float(answer.confidence[place]):.6f}", str(answer.queries[place]), moment)
-        values += (answer.receipts[place],)
-        if answer.probabilities is not None:
-            values += tuple(f"{value:.6f}" for value in answer.probabilities[place].tolist())
-        outcome.rows.append((picture, values))
+    for index, (file, label) in enumerate(zip(files, answer.labels, strict=False)):
+        confidence = f"{float(answer.confidence[index]):.6f}"
+        more = [] if answer.probabilities is None else answer.probabilities[index].tolist()
+        shares = (f"{share:.6f}" for share in more)
+        query, receipt = str(answer.queries[index]), answer.receipts[index]
+        result.rows.append((file, (label, confidence, query, moment, receipt, *shares)))
 
 
-def record(outcome: Outcome, predictions: PredictionFile, sent: Sent, delete: bool) -> None:
-    """Put rows on disk, then delete their files, where they are to be."""
-    if outcome.rows:
-        predictions.append([(picture.arrival, values) for picture, values in outcome.rows])
-    sent.predicted += len(outcome.rows)
-    sent.refused += outcome.refused
+def record(result: BatchResult, predictions: PredictionFile, sent: Sent, delete: bool) -> None:
+    """Write the rows to disk. With `delete`, delete their files after that."""
+    if result.rows:
+        predictions.append([(file.arrival, values) for file, values in result.rows])
+    sent.predicted += len(result.rows)
+    sent.refused += result.refused
     if delete:
-        sent.deleted += sum(delete_same(picture.path, picture.arrival) for picture, _ in outcome.rows)
+        sent.deleted += sum(delete_same(file.path, file.arrival) for file, _ in result.rows)
 
 
 def arrival_of(path: Path, status: os.stat_result) -> Arrival:
@@ -215,7 +218,7 @@ def arrival_of(path: Path, status: os.stat_result) -> Arrival:
 
 
 def delete_same(path: Path, arrival: Arrival) -> bool:
-    """Delete a file that has its row, unless it is another by now; whether it was deleted."""
+    """Delete a file that has a row, unless it has changed. Returns whether it was deleted."""
     try:
         if path.is_symlink() or arrival_of(path, path.stat()) != arrival:
             return False
@@ -223,7 +226,6 @@ def delete_same(path: Path, arrival: Arrival) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise CrodoboError(
-            f"{path} has its row but cannot be deleted ({error.strerror}); put that right, then send again"
-        ) from None
+        problem = f"{path} has a row but cannot be deleted ({error.strerror})."
+        raise CrodoboError(problem, "Fix that, then send again.") from None
     return True

@@ -1,1 +1,1 @@
-"""The service: a private stream over HTTP, adapted to, answered, burned."""
+"""The HTTP service: it adapts to the images it receives, predicts them and erases them."""

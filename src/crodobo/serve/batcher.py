@@ -1,4 +1,4 @@
-"""Requests of many clients become queries: gathered up to a size or a time, answered one query after the other."""
+"""Batcher: collects the requests of many clients into queries, and answers one query at a time."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from torch import Tensor
 from crodobo.config import Order
 from crodobo.core.memory import Memory
 from crodobo.core.pixels import to_unit
-from crodobo.serve.errors import Busy, room_in_memory
+from crodobo.serve.errors import Busy, busy_if_memory_is_full
 from crodobo.serve.service import Service
 from crodobo.session.processed import Processed
 
@@ -23,15 +23,15 @@ Result = TypeVar("Result")
 
 
 class Control(NamedTuple):
-    """How images are to be met; only requests that want the same share a query."""
+    """How a request wants its images handled. Only requests with equal controls share a query."""
 
     adapt: bool = True
     order: Order | None = None
 
 
 @dataclass(eq=False)
-class Piece:
-    """One request's images on their way through the house."""
+class Pending:
+    """The images of a request that is not answered yet."""
 
     images: Tensor
     control: Control
@@ -41,103 +41,81 @@ class Piece:
 
 @dataclass(frozen=True)
 class Rows:
-    """A request's part of the answer to its query."""
+    """The part of a query's answer that belongs to one request."""
 
     answer: Processed
     start: int
     stop: int
-    waited: float  # seconds until its query began
-    saved: float = 0.0  # seconds until what was learned was on disk
+    waited: float  # seconds until the query began
+    saved: float = 0.0  # seconds until the learned weights were on disk
 
     @property
     def probabilities(self) -> Tensor:
         return self.answer.prediction.probabilities[self.start : self.stop]
 
 
-class Gatherer:
-    """Takes requests, one query at a time.
+class Batcher:
+    """Queues requests, and answers them in order of arrival.
 
-    Parameters
-    ----------
-    service
-        What answers a query.
-    size
-        Samples of a query.
-    max_wait
-        Seconds that a query waits to be filled.
-    limit
-        Requests that may be in the house, on their way in among them.
-    deadline
-        Seconds after which a request that still waits for its query is told to come again.
-    after
-        Called after each query, whatever became of it.
+    `on_query` is called after each query, also after one that failed.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        *,
-        size: int,
-        max_wait: float,
-        limit: int,
-        deadline: float,
-        after: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.service, self.after = service, after
-        self.size, self.max_wait, self.limit, self.deadline = size, max_wait, limit, deadline
-        self.inside = 0
-        self.seconds = 0.1  # of a query, as they have been lately
-        self.queue: deque[Piece] = deque()
+    def __init__(self, service: Service, on_query: Callable[[], None] = lambda: None) -> None:
+        self.service, self.on_query, settings = service, on_query, service.settings
+        self.size = settings.query_size
+        self.max_wait = settings.max_wait  # seconds that a query waits for more requests
+        self.limit = settings.queue  # requests at a time, including those whose body is still arriving
+        self.deadline = settings.deadline  # seconds until a request whose query has not begun is refused
+        self.active = 0  # requests being processed
+        self.seconds = 0.1  # per query, a running mean
+        self.queue: deque[Pending] = deque()
         self._changed = asyncio.Event()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="adaptation")
         self._closing = False
         self._task: asyncio.Task[None] | None = None
         self._deliveries: set[asyncio.Task[None]] = set()
 
-    # For clients
-
     @contextlib.contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Room for one request, from before its body is read until it is answered."""
+    def admit(self) -> Iterator[None]:
+        """Reserve a place for one request, from before its body is read until it is answered."""
         if self._closing:
-            raise Busy("the service is shutting down", retry_after=5)
-        if self.inside >= self.limit:
-            raise Busy("there are too many requests at once", retry_after=self.expected_wait())
-        self.inside += 1
+            raise Busy("The service is shutting down.", retry_after=5)
+        if self.active >= self.limit:
+            raise Busy("Too many requests at once.", retry_after=self.expected_wait())
+        self.active += 1
         try:
             yield
         finally:
-            self.inside -= 1
+            self.active -= 1
 
     async def submit(self, images: Tensor, control: Control, began: float | None = None) -> Rows:
-        """Have images answered; the deadline counts from when their request began, by default from now."""
-        piece = Piece(images, control)
-        left = self.deadline - (0 if began is None else piece.arrived - began)
-        self.queue.append(piece)
+        """Return the answer for these images. The deadline counts from `began`, by default from now."""
+        pending = Pending(images, control)
+        left = self.deadline - (0 if began is None else pending.arrived - began)
+        self.queue.append(pending)
         self._changed.set()
         try:
-            return await asyncio.wait_for(asyncio.shield(piece.answered), max(0.0, left))
+            return await asyncio.wait_for(asyncio.shield(pending.answered), max(0.0, left))
         except TimeoutError:
-            if piece in self.queue:
-                raise Busy(f"there was no answer within {self.deadline:g} seconds", self.expected_wait()) from None
-            return await piece.answered  # its query is at work: sent again, it would be learned twice
+            if pending in self.queue:
+                problem = f"The request got no answer within {self.deadline:g} seconds."
+                raise Busy(problem, retry_after=self.expected_wait()) from None
+            return await pending.answered  # its query has begun: if it were sent again, it would be learned twice
         finally:
             with contextlib.suppress(ValueError):
-                self.queue.remove(piece)  # it gave up before its turn
+                self.queue.remove(pending)  # its client left before its turn
 
     def expected_wait(self) -> float:
-        """Seconds until the queue is likely to be worked off."""
-        samples = sum(len(piece.images) for piece in self.queue)
+        """Estimate the seconds until the queue is empty."""
+        samples = sum(len(pending.images) for pending in self.queue)
         return max(1.0, min(self.deadline, self.seconds * (1 + samples / self.size)))
 
-    # The one query at a time
-
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to answer queries."""
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Processed what has been accepted, then stop."""
+        """Answer all admitted requests, then stop."""
         self._closing = True
         self._changed.set()
         if self._task:
@@ -146,107 +124,104 @@ class Gatherer:
             await asyncio.wait(self._deliveries)
         self._worker.shutdown()
 
-    async def in_turn(self, work: Callable[[], Result]) -> Result:
-        """Have something done to the learners between two queries."""
+    async def between_queries(self, work: Callable[[], Result]) -> Result:
+        """Do something with the learners while no query is being answered."""
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     async def _run(self) -> None:
-        while batch := await self._gather():
+        while batch := await self._next_batch():
             await self._answer(batch)
 
-    async def _gather(self) -> list[Piece]:
-        """The next query's requests; none when the end has come."""
+    async def _next_batch(self) -> list[Pending]:
+        """The requests of the next query. An empty list means the end."""
         while True:
             if not self.queue:
                 if self._closing:
                     return []
-                await self._wait(None)
+                await self._wait_for_change(None)
                 continue
             left = self.queue[0].arrived + self.max_wait - time.monotonic()
-            if self._closing or left <= 0 or self._full():
-                return self._take()
-            await self._wait(left)
+            if self._closing or left <= 0 or self._batch_is_complete():
+                return self._pop_batch()
+            await self._wait_for_change(left)
 
-    def _full(self) -> bool:
-        """Whether the first requests fill a query, or one stands behind them that cannot share it."""
+    def _batch_is_complete(self) -> bool:
+        """Whether the first requests fill a query, or the next one cannot share it."""
         total, control = 0, self.queue[0].control
-        for piece in self.queue:
-            if piece.control != control:
-                return True
-            total += len(piece.images)
-            if total >= self.size:
+        for pending in self.queue:
+            total += len(pending.images)
+            if pending.control != control or total >= self.size:
                 return True
         return False
 
-    def _take(self) -> list[Piece]:
-        batch: list[Piece] = []
-        total = 0
-        while self.queue and (not batch or self.queue[0].control == batch[0].control):
-            if batch and total + len(self.queue[0].images) > self.size:
+    def _pop_batch(self) -> list[Pending]:
+        batch = [self.queue.popleft()]
+        total = len(batch[0].images)
+        while self.queue and self.queue[0].control == batch[0].control:
+            total += len(self.queue[0].images)
+            if total > self.size:
                 break
             batch.append(self.queue.popleft())
-            total += len(batch[-1].images)
         return batch
 
-    async def _wait(self, seconds: float | None) -> None:
-        """Until something changes, or for so long."""
+    async def _wait_for_change(self, seconds: float | None) -> None:
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
 
-    async def _answer(self, batch: list[Piece]) -> None:
+    async def _answer(self, batch: list[Pending]) -> None:
         control = batch[0].control
         started = time.monotonic()
         try:
             if self.service.failure:
-                raise Busy("the service has failed and is about to end", retry_after=10)
-            with room_in_memory():
-                images = self.service.memory.take(together([piece.images for piece in batch], self.service.memory))
+                raise Busy("The service has failed and is about to stop.", retry_after=10)
+            with busy_if_memory_is_full():
+                memory = self.service.memory
+                images = memory.take(concatenate([pending.images for pending in batch], memory))
             answer = await asyncio.get_running_loop().run_in_executor(
                 self._worker, self.service.answer, images, control.adapt, control.order
             )
         except BaseException as error:
-            self._tell_all(batch, error)
+            self._fail(batch, error)
             if not isinstance(error, Exception):
                 raise
             return
         self.seconds += 0.2 * (answer.seconds - self.seconds)
-        delivery = asyncio.create_task(self._deliver(batch, answer, started))  # while the next query is at work
+        delivery = asyncio.create_task(self._deliver(batch, answer, started))  # while the next query is being answered
         self._deliveries.add(delivery)
         delivery.add_done_callback(self._deliveries.discard)
 
-    async def _deliver(self, batch: list[Piece], answer: Processed, started: float) -> None:
-        """Give all their rows when what was learned from them is on disk."""
+    async def _deliver(self, batch: list[Pending], answer: Processed, started: float) -> None:
+        """Give each request its rows once the learned weights are on disk."""
         learned = time.monotonic()
         try:
             if answer.saved:
                 await asyncio.wrap_future(answer.saved)
         except BaseException as error:
-            self._tell_all(batch, error)
+            self._fail(batch, error)
             return
         saved = time.monotonic() - learned
         start = 0
-        for piece in batch:
-            stop = start + len(piece.images)
-            if not piece.answered.done():
-                piece.answered.set_result(Rows(answer, start, stop, started - piece.arrived, saved))
+        for pending in batch:
+            stop = start + len(pending.images)
+            if not pending.answered.done():
+                pending.answered.set_result(Rows(answer, start, stop, started - pending.arrived, saved))
             start = stop
-        self.after()
+        self.on_query()
 
-    def _tell_all(self, batch: list[Piece], error: BaseException) -> None:
-        """That their query has failed."""
-        for piece in batch:
-            if not piece.answered.done():
-                piece.answered.set_exception(error)
-                piece.answered.exception()  # taken note of, if nobody waits for it any more
-        self.after()
+    def _fail(self, batch: list[Pending], error: BaseException) -> None:
+        for pending in batch:
+            if not pending.answered.done():
+                pending.answered.set_exception(error)
+                pending.answered.exception()  # marks it as retrieved, in case its client has left
+        self.on_query()
 
 
-def together(pieces: list[Tensor], memory: Memory) -> Tensor:
-    """The images of several requests as one batch; the pieces stay with their requests, which burn them."""
-    if len({piece.dtype for piece in pieces}) > 1:
-        units = [to_unit(piece) if piece.dtype == torch.uint8 else piece for piece in pieces]
-        batch = torch.cat(units)
-        memory.burn([unit for unit, piece in zip(units, pieces, strict=True) if unit is not piece])
-        return batch
-    return torch.cat(pieces)
+def concatenate(parts: list[Tensor], memory: Memory) -> Tensor:
+    """Copy the images of several requests into one batch. Each request still owns and burns its part."""
+    if len({part.dtype for part in parts}) == 1:
+        return torch.cat(parts)
+    units = [to_unit(part) if part.dtype == torch.uint8 else part for part in parts]
+    batch = torch.cat(units)
+    memory.burn([unit for unit, part in zip(units, parts, strict=True) if unit is not part])
+    return batch

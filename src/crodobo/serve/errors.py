@@ -1,37 +1,66 @@
-"""What a client is told when its request cannot be answered: a status and one sentence."""
+"""Errors that the service sends to a client: an HTTP status, a problem and a remedy."""
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
-from crodobo.errors import NotHardened
-
-
-class Refused(Exception):
-    """The request is not answered. `status` is of HTTP; `retry_after`, in seconds, says when to try again."""
-
-    def __init__(self, status: int, sentence: str, retry_after: float | None = None) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence, self.retry_after = status, sentence, retry_after
+from crodobo.errors import CrodoboError, NotHardened
 
 
-class BadRequest(Refused):
-    """The request itself is wrong; trying again does not help."""
+class ApiError(CrodoboError):
+    """A request that gets no prediction. `retry_after` is the number of seconds to wait before trying again, if any.
 
-    def __init__(self, sentence: str, status: int = 400) -> None:
-        super().__init__(status, sentence)
+    >>> ApiError("There is no such model.", "Check the path.", status=404).body
+    {'error': 'There is no such model. Check the path.'}
+    """
+
+    def __init__(self, problem: str, remedy: str = "", *, status: int, retry_after: float | None = None) -> None:
+        super().__init__(problem, remedy)
+        self.status, self.retry_after = status, retry_after
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON that the client receives."""
+        return {"error": str(self)}
 
 
-class Busy(Refused):
-    """There is no room, or no time: try again."""
+class BadRequest(ApiError):
+    """The request itself is wrong, so sending it again does not help."""
 
-    def __init__(self, sentence: str, retry_after: float) -> None:
-        super().__init__(503, sentence, retry_after)
+    def __init__(self, problem: str, remedy: str = "", *, status: int = 400) -> None:
+        super().__init__(problem, remedy, status=status)
+
+
+class UnusableImage(BadRequest):
+    """An image of the request cannot be decoded. Images are counted from 1."""
+
+    def __init__(self, image: int, reason: str) -> None:
+        super().__init__(f"Image {image} cannot be used: {reason}.")
+        self.image, self.reason = image, reason
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return super().body | {"image": self.image, "reason": self.reason}
+
+
+class TooManyImages(BadRequest):
+    """The request holds more images than a query, or none."""
+
+    def __init__(self, limit: int, status: int = 413) -> None:
+        super().__init__(f"A request must hold 1 to {limit} images.", "Send more in several requests.", status=status)
+
+
+class Busy(ApiError):
+    """The service has no room or no time for the request now."""
+
+    def __init__(self, problem: str, remedy: str = "", *, retry_after: float) -> None:
+        super().__init__(problem, remedy, status=503, retry_after=retry_after)
 
 
 @contextlib.contextmanager
-def room_in_memory() -> Iterator[None]:
-    """Where the system locks no more memory for images, they have to come again when there are fewer."""
+def busy_if_memory_is_full() -> Iterator[None]:
+    """Turn "no more memory can be locked" into "try again later": finished requests free theirs."""
     try:
         yield
     except NotHardened:
-        raise Busy("there is no locked memory left for more images at once", retry_after=1) from None
+        raise Busy("There is no locked memory left for more images.", retry_after=1) from None

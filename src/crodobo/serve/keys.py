@@ -1,7 +1,6 @@
-"""Who may: API keys, of which a file holds the hashes. The file is read again when it changes."""
+"""API keys. Only their hashes are stored, in a JSON file that is read again when it changes."""
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import ipaddress
@@ -20,14 +19,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crodobo.errors import BadData, BadSettings
 from crodobo.storage.files import write_atomically
+from crodobo.storage.lock import locked_file
 
 Role = Literal["client", "admin"]
 PREFIX = "crodobo_"
-MOST_CALLERS = 10_000  # that are remembered by a rate
+MAX_CALLERS = 10_000  # that a rate remembers
+MAKE_ONE = "Make one with `crodobo keys add FILE NAME`."
 
 
-class Entry(BaseModel):
-    """A key as the file has it. Keys are 256 random bits, so a plain hash cannot be turned back."""
+class StoredKey(BaseModel):
+    """A key as it is stored. Keys are 256 random bits, so a plain hash cannot be reversed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,14 +39,14 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who is asking."""
+    """The owner of a key."""
 
     name: str
     role: Role
 
 
 class Keys:
-    """The keys of a file; a change of it is seen at the next request.
+    """The keys in a file. A change of the file applies to the next request.
 
     Examples
     --------
@@ -62,29 +63,29 @@ class Keys:
         self.path = path
         self._lock = threading.Lock()
         self._seen = self._stamp()
-        self._entries = read_keys(path)
-        if not self._entries:
-            raise BadData(f"{path} holds no key; crodobo keys add {path} NAME makes one")
+        self._keys = read_keys(path)
+        if not self._keys:
+            raise BadData(f"{path} holds no keys.", MAKE_ONE, settings=("keys",))
 
     def find(self, key: str) -> Caller | None:
-        """Whose key it is. All are compared, each in constant time."""
+        """Find the owner of a key. The key is compared with all hashes, each in constant time."""
         self._refresh()
         given = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
         found = None
-        for entry in self._entries:
-            if hmac.compare_digest(given, entry.sha256):
-                found = Caller(entry.name, entry.role)
+        for stored in self._keys:
+            if hmac.compare_digest(given, stored.sha256):
+                found = Caller(stored.name, stored.role)
         return found
 
     def _refresh(self) -> None:
-        """Read the file again if it has changed; one that cannot be read leaves the keys as they are."""
+        """Read the file again if it has changed. If it cannot be read, the known keys stay valid."""
         with self._lock:
             if (stamp := self._stamp()) != self._seen:
                 self._seen = stamp
                 try:
-                    self._entries = read_keys(self.path)
-                except (BadData, OSError) as error:
-                    print(f"{error}; until then the keys are as they were", file=sys.stderr)
+                    self._keys = read_keys(self.path)
+                except BadData as error:
+                    print(f"{error} Until then the old keys stay valid.", file=sys.stderr)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -94,67 +95,60 @@ class Keys:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def read_keys(path: Path) -> list[Entry]:
-    """The entries of a keys' file; one from which the last key was taken has none, and lets nobody in."""
+def read_keys(path: Path) -> list[StoredKey]:
+    """Read the stored keys of a file. A file without keys is valid and lets nobody in."""
     try:
-        return [Entry.model_validate(entry) for entry in json.loads(path.read_text())]
+        return [StoredKey.model_validate(entry) for entry in json.loads(path.read_text())]
     except OSError as error:
-        raise BadData(f"the keys' file {path} cannot be read ({error.strerror}); crodobo keys makes one") from None
+        raise BadData(f"The key file {path} cannot be read ({error.strerror}).", MAKE_ONE, settings=("keys",)) from None
     except (ValueError, ValidationError, TypeError):
-        raise BadData(f"{path} is no file of keys; crodobo keys makes one") from None
+        raise BadData(f"{path} is not a key file.", MAKE_ONE, settings=("keys",)) from None
 
 
 def add_key(path: Path, name: str, role: Role) -> str:
-    """Make a key, put its hash into the file, and give the key itself: nobody can find it out again."""
+    """Make a key, store its hash, and return the key, which cannot be recovered later."""
     key = PREFIX + secrets.token_urlsafe(32)
     try:
-        entry = Entry(name=name, role=role, sha256=hashlib.sha256(key.encode()).hexdigest())
+        stored = StoredKey(name=name, role=role, sha256=hashlib.sha256(key.encode()).hexdigest())
     except ValidationError:
-        raise BadSettings(f"a key's name has letters, digits, dots and dashes, 64 at most; {name!r} has not") from None
-    with _alone(path):
-        entries = read_keys(path) if path.exists() else []
-        if any(entry.name == name for entry in entries):
-            raise BadSettings(f"{path} has a key called {name} already; take another name, or remove that one first")
-        _write(path, [*entries, entry])
+        allowed = "Use 1 to 64 letters, digits, dots, dashes and underscores."
+        raise BadSettings(f"{name!r} is not a valid name for a key.", allowed) from None
+    with _rewriting(path):
+        keys = read_keys(path) if path.exists() else []
+        if any(other.name == name for other in keys):
+            remedy = "Choose another name, or remove that key first."
+            raise BadSettings(f"{path} already has a key called {name}.", remedy)
+        _write(path, [*keys, stored])
     return key
 
 
 def remove_key(path: Path, name: str) -> None:
-    """Take a key's hash out of the file."""
-    with _alone(path):
-        entries = read_keys(path)
-        left = [entry for entry in entries if entry.name != name]
-        if len(left) == len(entries):
-            known = ", ".join(entry.name for entry in entries) or "none"
-            raise BadSettings(f"{path} has no key called {name}; it has {known}")
+    """Delete a key's hash from the file."""
+    with _rewriting(path):
+        keys = read_keys(path)
+        left = [stored for stored in keys if stored.name != name]
+        if len(left) == len(keys):
+            known = ", ".join(stored.name for stored in keys) or "no keys"
+            raise BadSettings(f"{path} has no key called {name}.", f"It has {known}.")
         _write(path, left)
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """While nobody else changes a file of this folder: two who do so at once would lose a key."""
+def _rewriting(path: Path) -> Iterator[None]:
+    """Keep other processes from changing the file: of two changes at once, one would be lost."""
     try:
-        descriptor = os.open(path.absolute().parent, os.O_RDONLY)
+        with locked_file(path.absolute().with_name(f".{path.name}.lock")):
+            yield
     except OSError as error:
-        raise BadData(f"the keys' file {path} cannot be written ({error.strerror}); name another") from None
-    try:
-        with contextlib.suppress(OSError):  # a disk without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        raise BadData(f"The key file {path} cannot be written ({error.strerror}).", "Choose another path.") from None
 
 
-def _write(path: Path, entries: list[Entry]) -> None:
-    text = json.dumps([entry.model_dump() for entry in entries], indent=2) + "\n"
-    try:
-        write_atomically(path, text, private=True)
-    except OSError as error:
-        raise BadData(f"the keys' file {path} cannot be written ({error.strerror}); name another") from None
+def _write(path: Path, keys: list[StoredKey]) -> None:
+    write_atomically(path, json.dumps([stored.model_dump() for stored in keys], indent=2) + "\n", private=True)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine alone.
+    """Whether an address can only be reached from this machine.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -168,7 +162,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Rate:
-    """So many requests a second of each caller, and a few more at once.
+    """Allows each caller a number of requests per second, and short bursts of twice as many.
 
     >>> rate = Rate(2.0)
     >>> [rate.wait("shop", at=0.0) > 0 for _ in range(6)]
@@ -177,16 +171,16 @@ class Rate:
 
     def __init__(self, per_second: float) -> None:
         self._per_second, self._burst = per_second, max(1.0, 2 * per_second)
-        self._left: dict[str, tuple[float, float]] = {}  # by caller: what is left, and when that was
+        self._left: dict[str, tuple[float, float]] = {}  # by caller: requests left, and at which time
 
     def wait(self, caller: str, at: float | None = None) -> float:
-        """Count a request; the seconds that it comes too early, 0 if it may pass."""
+        """Count a request. Returns 0 if it may pass, otherwise the seconds to wait."""
         at = time.monotonic() if at is None else at
         left, before = self._left.get(caller, (self._burst, at))
         left = min(self._burst, left + (at - before) * self._per_second)
-        if len(self._left) > MOST_CALLERS:
-            full = self._burst / self._per_second  # seconds after which a caller may as well be forgotten
-            self._left = {name: value for name, value in self._left.items() if at - value[1] < full}
+        if len(self._left) > MAX_CALLERS:
+            refilled = self._burst / self._per_second  # seconds after which a caller can be forgotten
+            self._left = {name: value for name, value in self._left.items() if at - value[1] < refilled}
         passes = left >= 1
         self._left[caller] = (left - passes, at)
         return 0.0 if passes else (1 - left) / self._per_second

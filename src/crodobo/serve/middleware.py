@@ -1,4 +1,4 @@
-"""Around every request: security headers, its status is counted, no body stays unread, every error has an answer."""
+"""Middleware: adds security headers, counts statuses, drains unread bodies, and answers unexpected errors."""
 
 import asyncio
 import contextlib
@@ -9,8 +9,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-FAILED = "the service has failed at this request; its own log says more"
-UNREAD = 2**20  # bytes of a refused request's body that are read nevertheless
+FAILED = "The service failed to process this request. The service's log says why."
+MAX_DRAIN = 2**20  # bytes that are read of a refused request's body
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -20,56 +20,55 @@ HEADERS = {
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
-
 logger = logging.getLogger("uvicorn.error")
 
 
-class Around:
-    """The app, and what is done to each of its answers.
+class Middleware:
+    """Wraps the app.
 
-    What of a body is not read would lie in the server's buffer for as long as the connection is open. A short rest is
-    read and dropped; a longer one ends with the connection.
+    The unread part of a body would stay in the server's buffer while the connection is open. A short rest is read and
+    dropped; for a longer one the connection is closed.
     """
 
-    def __init__(self, app: ASGIApp, counted: Callable[[int], None]) -> None:
-        self.app, self.counted = app, counted
+    def __init__(self, app: ASGIApp, count: Callable[[int], None]) -> None:
+        self.app, self.count = app, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        whole = begun = False
+        body_read = response_started = False
 
-        async def receiving() -> Message:
-            nonlocal whole
+        async def receive_and_note() -> Message:
+            nonlocal body_read
             message = await receive()
-            whole = whole or message["type"] == "http.disconnect" or not message.get("more_body", False)
+            body_read = body_read or message["type"] == "http.disconnect" or not message.get("more_body", False)
             return message
 
-        async def sending(message: Message) -> None:
-            nonlocal begun
+        async def send_with_headers(message: Message) -> None:
+            nonlocal response_started
             if message["type"] == "http.response.start":
-                begun = True
+                response_started = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                if not whole and not await drained():
+                if not body_read and not await drain():
                     headers["Connection"] = "close"
-                self.counted(message["status"])
+                self.count(message["status"])
             await send(message)
 
-        async def drained() -> bool:
-            left = UNREAD
+        async def drain() -> bool:
+            left = MAX_DRAIN
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
-                    while not whole and left > 0:
-                        left -= len((await receiving()).get("body", b""))
-            return whole
+                    while not body_read and left > 0:
+                        left -= len((await receive_and_note()).get("body", b""))
+            return body_read
 
         try:
-            await self.app(scope, receiving, sending)
+            await self.app(scope, receive_and_note, send_with_headers)
         except Exception:
-            logger.exception("an error that nobody has foreseen")
-            if begun:
+            logger.exception("Unexpected error.")
+            if response_started:
                 raise
-            await JSONResponse({"error": FAILED}, 500)(scope, receiving, sending)
+            await JSONResponse({"error": FAILED}, 500)(scope, receive_and_note, send_with_headers)

@@ -1,4 +1,4 @@
-"""What whoever watches is shown: the state, the last queries in numbers, the last receipts; now and as it changes."""
+"""Monitoring: the state, the last queries in numbers and the last receipts, as server-sent events."""
 
 import asyncio
 import contextlib
@@ -12,32 +12,32 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from crodobo import __version__
-from crodobo.serve.batcher import Gatherer
+from crodobo.serve.batcher import Batcher
 from crodobo.serve.errors import Busy
 from crodobo.serve.service import Service
 
-BEAT = 1.0  # seconds between two events when nothing happens
-PAUSE = 0.1  # seconds between two events at least
-MOST_WATCHERS = 64
+HEARTBEAT = 1.0  # longest time between two events, in seconds
+PAUSE = 0.1  # shortest time between two events, in seconds
+MAX_WATCHERS = 64
 
 
-class Watching:
-    """A service as it is seen from outside."""
+class Monitor:
+    """Shows the service to those who watch it."""
 
-    def __init__(self, service: Service, gatherer: Gatherer) -> None:
-        self.service, self.gatherer = service, gatherer
+    def __init__(self, service: Service, batcher: Batcher) -> None:
+        self.service, self.batcher = service, batcher
         self.started = time.monotonic()
         self.watchers = 0
         self._changed = asyncio.Event()
 
-    def tell(self) -> None:
-        """Wake whoever watches."""
+    def notify(self) -> None:
+        """Send all watchers an event."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def snapshot(self, after: int = -1) -> dict[str, Any]:
-        """All that the page shows; of queries, those after this one."""
-        service, history, prover = self.service, self.service.history, self.service.session.prover
+        """Everything that the page shows, with the queries after this number."""
+        service, session, history = self.service, self.service.session, self.service.history
         return {
             "state": service.state,
             "failure": service.failure,
@@ -46,24 +46,24 @@ class Watching:
             "version": __version__,
             "burn": service.settings.options.burn,
             "uptime": round(time.monotonic() - self.started, 1),
-            "adapting": self.service.session.adapting,
-            "met": self.service.session.learned,
-            "last_query": self.service.session.ledger.last_query,
+            "adapting": session.adapting,
+            "met": session.learned,
+            "last_query": session.ledger.last_query,
             "totals": service.totals,
-            "queue": {"requests": self.gatherer.inside, "limit": self.gatherer.limit},
+            "queue": {"requests": self.batcher.active, "limit": self.batcher.limit},
             "classes": list(service.source.classes) if service.loaded else [],
             "points": [asdict(point) for point in list(history.points) if point.query > after],
             "receipts": list(history.receipts)[::-1],
-            "proof": prover.scan.as_numbers() | {"time": prover.time} if prover.scan else None,
+            "proof": session.prover.as_numbers(),
         }
 
     async def events(self) -> Response:
-        """What the page shows, as server-sent events: at once when a query is answered, else every second.
+        """Stream what the page shows as server-sent events: after each query, and at least once a second.
 
-        The first event has the last queries, those that follow have what is new.
+        The first event holds the last queries, each later one only the new queries.
         """
-        if self.watchers >= MOST_WATCHERS:
-            raise Busy("too many are watching", retry_after=10)
+        if self.watchers >= MAX_WATCHERS:
+            raise Busy("Too many clients are watching.", retry_after=10)
         return StreamingResponse(self._stream(), media_type="text/event-stream")
 
     async def _stream(self) -> AsyncIterator[str]:
@@ -71,13 +71,13 @@ class Watching:
         self.watchers += 1
         try:
             while True:
-                changed, now = self._changed, self.snapshot(sent)
-                yield f"data: {json.dumps(now)}\n\n"
-                sent = now["points"][-1]["query"] if now["points"] else sent
+                changed, snapshot = self._changed, self.snapshot(sent)
+                yield f"data: {json.dumps(snapshot)}\n\n"
+                sent = snapshot["points"][-1]["query"] if snapshot["points"] else sent
                 if self.service.session.stop.requested:
                     return
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), BEAT)
+                    await asyncio.wait_for(changed.wait(), HEARTBEAT)
                 await asyncio.sleep(PAUSE)
         finally:
             self.watchers -= 1

@@ -1,7 +1,7 @@
-"""The Open Inference Protocol's tensors: an inference request as images, an answer as outputs.
+"""The Open Inference Protocol: parsing an inference request, and packing its answer.
 
-A request is JSON. With the binary tensor extension the JSON, whose length a header gives, is followed by the tensors'
-bytes, which are taken as they lie there. Nothing of a request's content gets into an error's sentence.
+A request is JSON. With the binary tensor extension a header gives the length of the JSON, and the tensors' bytes follow
+it. Errors never repeat any content of a request.
 """
 
 import itertools
@@ -19,14 +19,14 @@ from crodobo.serve.errors import BadRequest
 
 INPUT = "images"
 TYPES: dict[str, torch.dtype] = {"UINT8": torch.uint8, "FP32": torch.float32, "FP64": torch.float64}
-NOT_NUMBERS = "the input's data must be numbers that fit its datatype, as many in every row"
+NOT_NUMBERS = "The input's `data` must be numbers that fit its datatype, in rows of equal length."
 OUTPUTS = ("labels", "confidence", "probabilities")
-MOST_JSON = 16 * 2**20  # bytes; nothing else is done while JSON is read, and all numbers of it become objects
+MAX_JSON = 16 * 2**20  # bytes; JSON blocks the event loop while it is parsed, and each number becomes an object
 
 
 @dataclass
 class InferRequest:
-    """What a client asks: images, how they are to be met, and in what form it wants the answer."""
+    """Images, how to handle them, and in which form the client wants the answer."""
 
     images: Tensor
     id: str | None = None
@@ -35,107 +35,105 @@ class InferRequest:
     binary: frozenset[str] = frozenset()
 
 
-def parse(body: Tensor, header_length: int | None, shape: tuple[int, ...]) -> InferRequest:
-    """Read a request. `body` is its bytes; images in the binary part are a view of them, not a copy.
+def parse(body: Tensor, json_length: int | None, shape: tuple[int, ...]) -> InferRequest:
+    """Parse a request. Binary images are a view of the body, not a copy.
 
     Parameters
     ----------
     body
-        The bytes, as a tensor of uint8.
-    header_length
-        How many of them are JSON; None: all.
+        The bytes of the request, as a uint8 tensor.
+    json_length
+        How many of the bytes are JSON. None means all.
     shape
-        Channels, height and width that the model takes.
+        Channels, height and width of the model's images.
     """
-    if header_length is not None and not 0 < header_length <= len(body):
-        raise BadRequest("Inference-Header-Content-Length is not within the body")
-    end = len(body) if header_length is None else header_length
-    if end > MOST_JSON:
-        most = MOST_JSON // 2**20
-        raise BadRequest(f"the JSON is larger than {most} MB; send pixels as bytes after it, or fewer at a time", 413)
+    if json_length is not None and not 0 < json_length <= len(body):
+        raise BadRequest("Inference-Header-Content-Length is not within the body.")
+    end = len(body) if json_length is None else json_length
+    if end > MAX_JSON:
+        remedy = "Send the pixels as bytes after the JSON, or send fewer images at a time."
+        raise BadRequest(f"The JSON is larger than {MAX_JSON // 2**20} MB.", remedy, status=413)
     request = load_json(body[:end])
-    tensor = _one_input(request)
-    sizes = _shape_of(tensor, shape)
-    kind = tensor.get("datatype")
-    if not isinstance(kind, str) or kind not in TYPES:
-        raise BadRequest(f"the input's datatype must be one of {', '.join(TYPES)}")
-    parameters = tensor.get("parameters", {})
-    if not isinstance(parameters, dict):
-        raise BadRequest("an input's parameters must be an object")
+    tensor = _input(request)
+    sizes = _sizes(tensor, shape)
+    datatype = tensor.get("datatype")
+    if not isinstance(datatype, str) or datatype not in TYPES:
+        raise BadRequest(f"The input's `datatype` must be one of {', '.join(TYPES)}.")
+    parameters = _object(tensor.get("parameters", {}))
     outputs, binary = _outputs(request)
-    named = request.get("id")
-    if not (named is None or (isinstance(named, str) and len(named) <= 128)):
-        raise BadRequest("id must be text of at most 128 characters")
+    request_id = request.get("id")
+    if not (request_id is None or (isinstance(request_id, str) and len(request_id) <= 128)):
+        raise BadRequest("`id` must be a string of at most 128 characters.")
     if "binary_data_size" in parameters:
-        images = _binary(body[end:], parameters["binary_data_size"], TYPES[kind], sizes)
+        images = _binary(body[end:], parameters["binary_data_size"], TYPES[datatype], sizes)
     else:
-        images = _numbers(tensor.get("data"), TYPES[kind], sizes)
+        images = _numbers(tensor.get("data"), TYPES[datatype], sizes)
     if images.dtype == torch.float64:
         images = images.float()
-    return InferRequest(images, named, _object(request.get("parameters", {})), outputs, binary)
+    return InferRequest(images, request_id, _object(request.get("parameters", {})), outputs, binary)
 
 
 def load_json(content: Tensor) -> dict[str, Any]:
-    """A JSON object; what is wrong with it is said without a word of it."""
+    """Parse a JSON object. The error does not quote any of it."""
     text = content.numpy().tobytes()
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise BadRequest("the request is no valid JSON") from None
+        raise BadRequest("The request is not valid JSON.") from None
     return _object(value)
 
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadRequest("the request must be a JSON object, and so must its parameters")
+        raise BadRequest("The request and all `parameters` must be JSON objects.")
     return value
 
 
-def _one_input(request: dict[str, Any]) -> dict[str, Any]:
+def _input(request: dict[str, Any]) -> dict[str, Any]:
     inputs = request.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
-        raise BadRequest(f"the request must have one input, {INPUT}")
-    if inputs[0].get("name") != INPUT:
-        raise BadRequest(f"the input must be called {INPUT}")
-    given: dict[str, Any] = inputs[0]
-    return given
+        raise BadRequest(f"The request must have one input, called {INPUT}.")
+    tensor: dict[str, Any] = inputs[0]
+    if tensor.get("name") != INPUT:
+        raise BadRequest(f"The input must be called {INPUT}.")
+    return tensor
 
 
-def _shape_of(tensor: dict[str, Any], shape: tuple[int, ...]) -> tuple[int, ...]:
+def _sizes(tensor: dict[str, Any], shape: tuple[int, ...]) -> tuple[int, ...]:
     sizes = tensor.get("shape")
     if not isinstance(sizes, list) or not all(type(size) is int and 0 < size < 2**31 for size in sizes):
-        raise BadRequest("the input's shape must be a list of whole numbers above 0")
+        raise BadRequest("The input's `shape` must be a list of positive integers.")
     if tuple(sizes[1:]) != shape or len(sizes) != 4:
-        taken = ", ".join(map(str, shape))
-        raise BadRequest(f"the input's shape must be [samples, {taken}]: channels, height, width")
+        expected = ", ".join(map(str, shape))
+        raise BadRequest(f"The input's `shape` must be [samples, {expected}]: samples, channels, height, width.")
     return tuple(sizes)
 
 
 def _binary(content: Tensor, size: Any, dtype: torch.dtype, sizes: tuple[int, ...]) -> Tensor:
-    wanted = math.prod(sizes) * dtype.itemsize
-    if type(size) is not int or size != wanted or size != len(content):
-        raise BadRequest("binary_data_size, the bytes after the JSON, and the input's shape do not agree")
-    if content.data_ptr() % dtype.itemsize:  # the JSON may have any length; numbers want to lie evenly
-        aligned = torch.empty(wanted, dtype=torch.uint8)
+    expected = math.prod(sizes) * dtype.itemsize
+    if type(size) is not int or size != expected or size != len(content):
+        raise BadRequest("`binary_data_size`, the number of bytes after the JSON and the input's `shape` do not match.")
+    if content.data_ptr() % dtype.itemsize:  # the JSON may have any length, but numbers must be aligned
+        aligned = torch.empty(expected, dtype=torch.uint8)
         aligned.copy_(content)
         content = aligned
     return content.view(dtype).reshape(sizes)
 
 
 def _numbers(data: Any, dtype: torch.dtype, sizes: tuple[int, ...]) -> Tensor:
-    """Numbers in JSON, in one list or in lists of lists.
+    """Read numbers in JSON, flat or nested.
 
-    They are looked at before an array is made of them: numpy would make texts of all if there is a text among them,
-    each as long as the longest, and what it has made of small ones it keeps.
+    Types are checked before an array is made. If there is a string among the numbers, numpy would turn all of them
+    into strings as long as the longest, and it caches small arrays after they are freed.
     """
     if not isinstance(data, list):
-        raise BadRequest("the input has neither data nor binary_data_size")
-    values = _flat(data)
+        raise BadRequest("The input has neither `data` nor `binary_data_size`.")
+    values = _flatten(data)
     whole = dtype == torch.uint8
     if not set(map(type, values)) <= ({int} if whole else {int, float}):
         raise BadRequest(NOT_NUMBERS)
     if len(values) != math.prod(sizes):
-        raise BadRequest("the input's data has not as many numbers as its shape says")
+        raise BadRequest("The size of the input's `data` does not match its `shape`.")
     if whole and not 0 <= min(values) <= max(values) <= 255:
         raise BadRequest(NOT_NUMBERS)
     try:
@@ -144,10 +142,10 @@ def _numbers(data: Any, dtype: torch.dtype, sizes: tuple[int, ...]) -> Tensor:
         raise BadRequest(NOT_NUMBERS) from None
 
 
-def _flat(data: list[Any]) -> list[Any]:
-    """Lists in lists as one, if all are as deep and as long.
+def _flatten(data: list[Any]) -> list[Any]:
+    """Flatten nested lists, which must have equal depths and lengths.
 
-    >>> _flat([[[1, 2], [3, 4]]])
+    >>> _flatten([[[1, 2], [3, 4]]])
     [1, 2, 3, 4]
     """
     while data and isinstance(data[0], list):
@@ -158,53 +156,53 @@ def _flat(data: list[Any]) -> list[Any]:
 
 
 def _outputs(request: dict[str, Any]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Which outputs are wanted, and which of them as bytes."""
-    everything = _object(request.get("parameters", {})).get("binary_data_output") is True
-    wanted = request.get("outputs")
-    if wanted is None or wanted == []:
-        return OUTPUTS, frozenset(OUTPUTS if everything else ())
-    if not isinstance(wanted, list) or not all(isinstance(each, dict) for each in wanted):
-        raise BadRequest("outputs must be a list of objects")
+    """The requested outputs, and which of them as bytes."""
+    all_binary = _object(request.get("parameters", {})).get("binary_data_output") is True
+    requested = request.get("outputs")
+    if requested is None or requested == []:
+        return OUTPUTS, frozenset(OUTPUTS if all_binary else ())
+    if not isinstance(requested, list) or not all(isinstance(output, dict) for output in requested):
+        raise BadRequest("`outputs` must be a list of objects.")
     names, binary = [], set()
-    for each in wanted:
-        name, parameters = each.get("name"), _object(each.get("parameters", {}))
+    for output in requested:
+        name, parameters = output.get("name"), _object(output.get("parameters", {}))
         if name not in OUTPUTS:
-            raise BadRequest(f"there are the outputs {', '.join(OUTPUTS)}, and no others")
+            raise BadRequest(f"The outputs are {', '.join(OUTPUTS)}.", "Request only these.")
         names.append(name)
-        if parameters.get("binary_data", everything) is True:
+        if parameters.get("binary_data", all_binary) is True:
             binary.add(name)
     return tuple(dict.fromkeys(names)), frozenset(binary)
 
 
-def answer(
+def pack_answer(
     request: InferRequest,
     outputs: Mapping[str, np.ndarray | list[str]],
     model: str,
     version: str,
-    facts: dict[str, Any],
+    parameters: dict[str, Any],
 ) -> tuple[bytes, int | None]:
-    """The body of an answer, and how much of it is JSON if bytes follow."""
-    described, content = [], b""
+    """The body of an answer, and the length of its JSON if bytes follow."""
+    entries, content = [], b""
     for name in request.outputs:
         values = outputs[name]
-        kind, shape = ("BYTES", [len(values)]) if isinstance(values, list) else ("FP32", list(values.shape))
-        entry: dict[str, Any] = {"name": name, "datatype": kind, "shape": shape}
+        datatype, shape = ("BYTES", [len(values)]) if isinstance(values, list) else ("FP32", list(values.shape))
+        entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
         if name in request.binary:
-            packed = _packed(values)
+            packed = _pack(values)
             entry["parameters"] = {"binary_data_size": len(packed)}
             content += packed
         else:
             entry["data"] = values if isinstance(values, list) else values.astype(np.float32).reshape(-1).tolist()
-        described.append(entry)
-    body = {"model_name": model, "model_version": version, "parameters": facts, "outputs": described}
+        entries.append(entry)
+    body = {"model_name": model, "model_version": version, "parameters": parameters, "outputs": entries}
     if request.id is not None:
         body["id"] = request.id
     header = json.dumps(body).encode()
     return header + content, len(header) if request.binary else None
 
 
-def _packed(values: np.ndarray | list[str]) -> bytes:
-    """As bytes: numbers as they are, texts each after its length."""
+def _pack(values: np.ndarray | list[str]) -> bytes:
+    """Numbers as little-endian floats, strings each after its length."""
     if isinstance(values, list):
         return b"".join(len(text.encode()).to_bytes(4, "little") + text.encode() for text in values)
     return values.astype("<f4").tobytes()

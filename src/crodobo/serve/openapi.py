@@ -1,4 +1,4 @@
-"""What the service says of itself: to clients of the protocol, and in its OpenAPI document."""
+"""The OpenAPI document, and the metadata of the Open Inference Protocol."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,159 +7,137 @@ from crodobo import __version__
 from crodobo.serve.bodies import FORM, IMAGES, NPY, RAW
 from crodobo.serve.oip import INPUT, TYPES
 
-ABOUT = (
-    "A model that adapts to the images it is sent, predicts them and erases them. Each answer carries the id of its "
+DESCRIPTION = (
+    "A model that adapts to the images it receives, predicts them and erases them. Each answer has the id of its "
     "query's receipt."
 )
-BINARY = {"schema": {"type": "string", "format": "binary"}}
-REFUSED = {
-    400: "The request is wrong, or an image cannot be decoded.",
-    401: "There is no key, or none that is known.",
-    403: "The key is not an administrator's, or another site has asked.",
+ERRORS = {
+    400: "The request is invalid, or an image cannot be decoded.",
+    401: "The request has no valid API key.",
+    403: "The key is not an administrator's, or the request was made on behalf of another site.",
     404: "There is no such model.",
-    408: "The body did not come in time.",
-    411: "The request does not say how long its body is.",
-    413: "The body is too large, or has too many images.",
-    415: "A body of this type cannot be read.",
-    422: "A parameter is not as it should be.",
-    429: "Too many requests in a short time; Retry-After says when to come again.",
-    500: "The service has failed at this request; it may have been learned.",
-    503: "Loading, too busy or shutting down; Retry-After says when to come again. Nothing was learned.",
+    408: "The body did not arrive in time.",
+    411: "The request has no Content-Length.",
+    413: "The body is too large or has too many images.",
+    415: "The Content-Type is not supported.",
+    422: "A parameter is invalid.",
+    429: "Too many requests. Retry-After says when to try again.",
+    500: "The service failed. The images may have been learned.",
+    503: "Loading, busy or shutting down. Nothing was learned. Retry-After says when to try again.",
 }
-ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
-STATE = {
-    "type": "object",
-    "required": ["ready", "state"],
-    "properties": {"ready": {"type": "boolean"}, "state": {"type": "string"}},
-}
+Responses = dict[int | str, dict[str, Any]]
+
+
+def _object(required: Sequence[str] = (), **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties} | ({"required": list(required)} if required else {})
+
+
+def _array(items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items} | more
+
+
+def _response(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+STRING, INTEGER, NUMBER, BOOLEAN = ({"type": name} for name in ("string", "integer", "number", "boolean"))
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+ERROR = _object(["error"], error=STRING, image=INTEGER, reason=STRING)
+STATE = _object(["ready", "state"], ready=BOOLEAN, state=STRING)
 FACTS = {
     "receipt": {"type": "string", "description": "The id of the query's line in the ledger."},
-    "query": {"type": "integer"},
-    "samples": {"type": "integer"},
-    "agreement": {"type": "number"},
-    "kept": {"type": "number"},
+    "query": INTEGER,
+    "samples": INTEGER,
+    "agreement": NUMBER,
+    "kept": NUMBER,
 }
+ALWAYS = ("receipt", "query", "samples")
 
 
-def _json(text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
+def errors(*statuses: int) -> Responses:
+    """The error responses with these statuses."""
+    return {status: _response(ERRORS[status], ERROR) for status in statuses}
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """These ways in which a request can end without an answer, for the OpenAPI document."""
-    return {status: _json(REFUSED[status], ERROR) for status in statuses}
-
-
-READY: dict[int | str, dict[str, Any]] = {
-    200: _json("It answers queries.", STATE),
-    503: _json("It does not, or not yet.", STATE),
+READY: Responses = {
+    200: _response("The service answers queries.", STATE),
+    503: _response("The service does not answer queries, or not yet.", STATE),
 }
-PREDICTED: dict[int | str, dict[str, Any]] = {
-    200: _json(
+PREDICTION = _object(
+    ["label", "confidence"],
+    label=STRING,
+    confidence=NUMBER,
+    probabilities={"type": "object", "additionalProperties": NUMBER},
+)
+PREDICTED: Responses = {
+    200: _response(
         "A prediction for each image, and the query's receipt.",
-        {
-            "type": "object",
-            "required": ["predictions", "receipt", "query", "samples"],
-            "properties": {
-                "predictions": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["label", "confidence"],
-                        "properties": {
-                            "label": {"type": "string"},
-                            "confidence": {"type": "number"},
-                            "probabilities": {"type": "object", "additionalProperties": {"type": "number"}},
-                        },
-                    },
-                },
-                **FACTS,
-            },
-        },
+        _object(["predictions", *ALWAYS], predictions=_array(PREDICTION), **FACTS),
     )
 }
-INFERRED: dict[int | str, dict[str, Any]] = {
-    200: _json(
-        "The outputs, and the query's receipt among the parameters.",
-        {
-            "type": "object",
-            "required": ["model_name", "model_version", "parameters", "outputs"],
-            "properties": {
-                "model_name": {"type": "string"},
-                "model_version": {"type": "string"},
-                "id": {"type": "string"},
-                "parameters": {"type": "object", "required": ["receipt", "query", "samples"], "properties": FACTS},
-                "outputs": {"type": "array", "items": {"type": "object"}},
-            },
-        },
+INFERRED: Responses = {
+    200: _response(
+        "The outputs. The query's receipt is one of the parameters.",
+        _object(
+            ["model_name", "model_version", "parameters", "outputs"],
+            model_name=STRING,
+            model_version=STRING,
+            id=STRING,
+            parameters=_object(ALWAYS, **FACTS),
+            outputs=_array({"type": "object"}),
+        ),
     )
 }
 INFERRED[200]["content"]["application/octet-stream"] = BINARY
 PREDICT: dict[str, Any] = {
     "requestBody": {"required": True, "content": dict.fromkeys((*IMAGES, NPY, RAW, FORM), BINARY)}
 }
+CONTROLS = _object(
+    adapt=BOOLEAN | {"default": True},
+    order={"type": "string", "enum": ["adapt-then-predict", "predict-then-adapt"]},
+    binary_data_output=BOOLEAN,
+)
+TENSOR = _object(
+    ["name", "shape", "datatype"],
+    name={"const": INPUT},
+    shape=_array(INTEGER | {"minimum": 1}),
+    datatype={"type": "string", "enum": list(TYPES)},
+    data={"type": "array"},
+    parameters={"type": "object"},
+)
+INFERENCE = _object(
+    ["inputs"],
+    id=STRING | {"maxLength": 128},
+    parameters=CONTROLS,
+    inputs=_array(TENSOR, minItems=1, maxItems=1),
+    outputs=_array({"type": "object"}),
+)
 INFER: dict[str, Any] = {
     "parameters": [
         {
             "name": "Inference-Header-Content-Length",
             "in": "header",
             "required": False,
-            "description": "How much of the body is JSON, where bytes follow.",
-            "schema": {"type": "integer", "minimum": 1},
+            "description": "The length of the JSON, if bytes follow it.",
+            "schema": INTEGER | {"minimum": 1},
         }
     ],
     "requestBody": {
         "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["inputs"],
-                    "properties": {
-                        "id": {"type": "string", "maxLength": 128},
-                        "parameters": {
-                            "type": "object",
-                            "properties": {
-                                "adapt": {"type": "boolean", "default": True},
-                                "order": {"type": "string", "enum": ["adapt-then-predict", "predict-then-adapt"]},
-                                "binary_data_output": {"type": "boolean"},
-                            },
-                        },
-                        "inputs": {
-                            "type": "array",
-                            "minItems": 1,
-                            "maxItems": 1,
-                            "items": {
-                                "type": "object",
-                                "required": ["name", "shape", "datatype"],
-                                "properties": {
-                                    "name": {"const": INPUT},
-                                    "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
-                                    "datatype": {"type": "string", "enum": list(TYPES)},
-                                    "data": {"type": "array"},
-                                    "parameters": {"type": "object"},
-                                },
-                            },
-                        },
-                        "outputs": {"type": "array", "items": {"type": "object"}},
-                    },
-                }
-            },
-            "application/octet-stream": BINARY,
-        },
+        "content": {"application/json": {"schema": INFERENCE}, "application/octet-stream": BINARY},
     },
 }
 
 
-def server(name: str) -> dict[str, Any]:
-    """What server this is, and the one model that it has."""
+def server_metadata(name: str) -> dict[str, Any]:
+    """The metadata of the server and its one model."""
     return {"name": "crodobo", "version": __version__, "extensions": ["binary_tensor_data"], "models": [name]}
 
 
-def model(
+def model_metadata(
     name: str, shape: tuple[int, int, int], classes: Sequence[str], max_batch: int, max_body: int
 ) -> dict[str, Any]:
-    """The model's metadata; its parameters say what one request may hold, and what the probabilities stand for."""
+    """The metadata of the model. Its parameters are the classes, and the limits of one request."""
     return {
         "name": name,
         "versions": ["1"],

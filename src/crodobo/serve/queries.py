@@ -1,4 +1,4 @@
-"""Requests with images: from a body in the arena to the rows of its answer, and nothing left of it."""
+"""Requests with images: the body goes into the arena, the rows of the answer come out, the body is burned."""
 
 import asyncio
 import contextlib
@@ -14,196 +14,182 @@ from torch import Tensor
 
 from crodobo.config import Order
 from crodobo.core import pixels
-from crodobo.serve.batcher import Control, Gatherer, Rows
-from crodobo.serve.bodies import Limits, flush_free_lists, images_of, read_body
-from crodobo.serve.errors import BadRequest, Busy, Refused, room_in_memory
+from crodobo.serve.batcher import Batcher, Control, Rows
+from crodobo.serve.bodies import Limits, decode_images, overwrite_float_cache, read_body
+from crodobo.serve.errors import ApiError, BadRequest, Busy, TooManyImages, busy_if_memory_is_full
 from crodobo.serve.metrics import Metrics
-from crodobo.serve.oip import InferRequest, answer, parse
+from crodobo.serve.oip import InferRequest, pack_answer, parse
 from crodobo.serve.service import Service
 
-BODIES = 4  # of the largest size that there is room for at a time
-SMALL = 2**20  # bytes; such bodies are let in beside them
-DECODERS = 2  # requests whose files are decoded at a time: a small file can be a large picture
+LARGEST_BODIES = 4  # as many bodies of the largest size have room at a time
+SMALL = 2**20  # bytes; smaller bodies are always admitted
+DECODERS = 2  # requests whose files are decoded at a time, because a small file can be a large image
 
 
 class Queries:
-    """Answers requests with images.
+    """Answers requests with images."""
 
-    Parameters
-    ----------
-    service
-        What is asked.
-    gatherer
-        Makes queries of requests.
-    metrics
-        Told how long each took.
-    """
-
-    def __init__(self, service: Service, gatherer: Gatherer, metrics: Metrics) -> None:
-        self.service, self.gatherer, self.metrics = service, gatherer, metrics
+    def __init__(self, service: Service, batcher: Batcher, metrics: Metrics) -> None:
+        self.service, self.batcher, self.metrics = service, batcher, metrics
         self.limits = Limits(service.settings.query_size, service.settings.max_pixels)
-        self.coming = 0  # bytes of all bodies in the house
-        self.decoding = asyncio.Semaphore(DECODERS)
+        self.body_bytes = 0  # of all bodies in memory
+        self.decoders = asyncio.Semaphore(DECODERS)
 
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width that the model takes, if it answers at all."""
+        """Channels, height and width of the model's images. Raises `Busy` if queries are not answered now."""
         if not self.service.answering:
-            raise Busy(f"the service is {self.service.state}", retry_after=5)
+            raise Busy(f"The service is {self.service.state}.", retry_after=5)
         channels, height, width = self.service.source.shape
         return channels, height, width
 
     def check_model(self, name: str, version: str | None) -> None:
-        """Refuse other models than the one that there is."""
+        """Refuse the name or version of another model."""
         if name != self.service.settings.name or version not in (None, "1"):
-            raise Refused(404, f"there is one model here, {self.service.settings.name}, in version 1")
-
-    # Both forms of a request
+            known = f"This service has the model {self.service.settings.name}, version 1."
+            raise ApiError("There is no such model.", known, status=404)
 
     async def infer(self, request: Request, name: str, version: str | None = None) -> Response:
         """Adapt to the images, predict them, burn them."""
         self.check_model(name, version)
         header = request.headers.get("inference-header-content-length")
-        if header is not None and not (header.isascii() and header.isdigit() and len(header) < 16):
-            raise BadRequest("Inference-Header-Content-Length is no number")
+        json_length = None if header is None else parse_length(header)
+        if header is not None and json_length is None:
+            raise BadRequest("Inference-Header-Content-Length is not a number.")
         began = time.monotonic()
         async with self.body(request) as body:
-            asked = parse(body, None if header is None else int(header), self.service.source.shape)
-            with room_in_memory():
-                asked.images = self.service.memory.take(asked.images)
+            inference = parse(body, json_length, self.service.source.shape)
+            with busy_if_memory_is_full():
+                inference.images = self.service.memory.take(inference.images)
             try:
-                rows = await self.rows(request, asked.images, control_of(asked.parameters), began)
+                rows = await self.rows(request, inference.images, read_control(inference.parameters), began)
             finally:
-                self.service.memory.burn([asked.images])
-        return self.reply(asked, rows)
+                self.service.memory.burn([inference.images])
+        return self.inference_response(inference, rows)
 
     async def predict(
         self,
         request: Request,
         adapt: Annotated[bool, Query(description="Learn from the images, or only predict them.")] = True,
         order: Annotated[Order | None, Query(description="Which comes first.")] = None,
-        probabilities: Annotated[bool, Query(description="Give the probability of every class too.")] = False,
-        dtype: Annotated[Literal["uint8", "float32"], Query(description="Of a raw body.")] = "uint8",
+        probabilities: Annotated[bool, Query(description="Return the probability of every class too.")] = False,
+        dtype: Annotated[Literal["uint8", "float32"], Query(description="Type of the pixels in a raw body.")] = "uint8",
     ) -> Response:
-        """Adapt to one image or many, predict them, burn them."""
-        kind = request.headers.get("content-type", "")
+        """Adapt to one or more images, predict them, burn them."""
+        content_type = request.headers.get("content-type", "")
         data, shape, began = self.service.settings.data, self.shape(), time.monotonic()
+        fit, memory = data.fit if data else "squash", self.service.memory
         async with self.body(request) as body:
-            async with self.turn_to_decode(began):
-                with room_in_memory():
-                    fit = data.fit if data else "squash"
-                    images = await images_of(body, kind, shape, fit, self.service.memory, self.limits, dtype)
+            async with self.decoder(began):
+                with busy_if_memory_is_full():
+                    images = await decode_images(body, content_type, shape, fit, memory, self.limits, dtype)
             try:
                 rows = await self.rows(request, images, Control(adapt, order), began)
             finally:
-                self.service.memory.burn([images])
+                memory.burn([images])
         outputs = self.outputs(rows)
         predictions: list[dict[str, Any]] = [
-            {"label": label, "confidence": round(float(sure), 6)}
-            for label, sure in zip(outputs["labels"], outputs["confidence"], strict=True)
+            {"label": label, "confidence": round(float(confidence), 6)}
+            for label, confidence in zip(outputs["labels"], outputs["confidence"], strict=True)
         ]
         if probabilities:
             for row, values in zip(predictions, rows.probabilities.tolist(), strict=True):
                 row["probabilities"] = dict(zip(self.service.source.classes, values, strict=True))
         return JSONResponse({"predictions": predictions, **self.facts(rows)})
 
-    # The way in
-
     @contextlib.asynccontextmanager
     async def body(self, request: Request) -> AsyncIterator[Tensor]:
-        """The request's body in the arena, burned when the block ends, whatever happens inside."""
+        """The request's body in the arena. It is burned when the block ends, also after an error."""
         self.shape()
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise BadRequest("a compressed body cannot be read; send it as it is", 415)
-        length, settings = request.headers.get("content-length", ""), self.service.settings
-        size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
-        with self.gatherer.admitted(), self.room(size or 0):
+            raise BadRequest("Compressed bodies are not supported.", "Send the body uncompressed.", status=415)
+        size, settings = parse_length(request.headers.get("content-length", "")), self.service.settings
+        with self.batcher.admit(), self.reserve(size or 0):
             memory, started = self.service.memory, time.monotonic()
             try:
                 async with asyncio.timeout(settings.deadline):
-                    with room_in_memory():
+                    with busy_if_memory_is_full():
                         body = await read_body(request.stream(), size, settings.max_body, memory)
             except TimeoutError:
-                raise Refused(408, "the body did not come in time") from None
+                raise ApiError("The body did not arrive in time.", status=408) from None
             except ClientDisconnect:
-                raise Refused(499, "the client has gone away") from None
+                raise ApiError("The client disconnected.", status=499) from None
             self.metrics.latency.labels("read").observe(time.monotonic() - started)
             try:
                 yield body
             finally:
                 memory.burn([body])
-                flush_free_lists()
+                overwrite_float_cache()
 
     @contextlib.contextmanager
-    def room(self, size: int) -> Iterator[None]:
-        """Room for a body, which is made before it comes; of large ones only for a few, however many may be inside."""
-        most = self.service.settings.max_body
-        if SMALL < size <= most and self.coming + size > BODIES * most:
-            raise Busy("there are too many large bodies at once", retry_after=1)
-        self.coming += size
+    def reserve(self, size: int) -> Iterator[None]:
+        """Reserve memory for a body before it arrives. Only a few large bodies fit at a time."""
+        largest = self.service.settings.max_body
+        if SMALL < size <= largest and self.body_bytes + size > LARGEST_BODIES * largest:
+            raise Busy("Too many large bodies at once.", retry_after=1)
+        self.body_bytes += size
         try:
             yield
         finally:
-            self.coming -= size
+            self.body_bytes -= size
 
     @contextlib.asynccontextmanager
-    async def turn_to_decode(self, began: float) -> AsyncIterator[None]:
-        """One of the few who may decode files at a time, if that is before the deadline."""
+    async def decoder(self, began: float) -> AsyncIterator[None]:
+        """Wait for one of the few places where files are decoded, until the deadline."""
         try:
             async with asyncio.timeout(self.service.settings.deadline - (time.monotonic() - began)):
-                await self.decoding.acquire()
+                await self.decoders.acquire()
         except TimeoutError:
-            raise Busy("there are too many files to decode", self.gatherer.expected_wait()) from None
+            raise Busy("Too many files are waiting to be decoded.", retry_after=self.batcher.expected_wait()) from None
         try:
             yield
         finally:
-            self.decoding.release()
+            self.decoders.release()
 
     async def rows(self, request: Request, images: Tensor, control: Control, began: float) -> Rows:
-        """Have images answered, unless the client goes away before it is their turn."""
+        """Get the answer for images, unless the client disconnects before their turn."""
         if wrong := pixels.misfit(images, self.service.source.shape):
-            raise BadRequest(f"the batch {wrong}")
+            raise BadRequest(f"The batch {wrong}.")
         if len(images) > (most := self.service.settings.query_size):
-            raise BadRequest(f"a request has at most {most} images here; send more in several requests", 413)
-        work = asyncio.ensure_future(self.gatherer.submit(images, control, began))
-        gone = asyncio.ensure_future(until_gone(request))
+            raise TooManyImages(most)
+        work = asyncio.ensure_future(self.batcher.submit(images, control, began))
+        disconnect = asyncio.ensure_future(wait_for_disconnect(request))
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work, disconnect), return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise Refused(499, "the client has gone away")
+                raise ApiError("The client disconnected.", status=499)
             rows = work.result()
         finally:
-            gone.cancel()
+            disconnect.cancel()
             work.cancel()
-            await asyncio.wait((work,))  # out of the queue, before its images are burned
+            await asyncio.wait((work,))  # it must leave the queue before its images are burned
         total = time.monotonic() - began
         phases = {"wait": rows.waited, "adapt": rows.answer.seconds, "save": rows.saved, "total": total}
         for phase, seconds in phases.items():
             self.metrics.latency.labels(phase).observe(seconds)
         return rows
 
-    # The way out
-
-    def reply(self, asked: InferRequest, rows: Rows) -> Response:
-        """The answer of the Open Inference Protocol."""
-        content, length = answer(asked, self.outputs(rows), self.service.settings.name, "1", self.facts(rows))
-        if length is None:
+    def inference_response(self, request: InferRequest, rows: Rows) -> Response:
+        """The response of the Open Inference Protocol."""
+        name = self.service.settings.name
+        content, json_length = pack_answer(request, self.outputs(rows), name, "1", self.facts(rows))
+        if json_length is None:
             return Response(content, media_type="application/json")
-        headers = {"Inference-Header-Content-Length": str(length)}
+        headers = {"Inference-Header-Content-Length": str(json_length)}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     def outputs(self, rows: Rows) -> dict[str, np.ndarray | list[str]]:
-        """Labels, confidence and probabilities of a request's rows."""
+        """Labels, confidence and probabilities of a request."""
         probabilities = rows.probabilities
-        confidence, numbers = probabilities.max(dim=1)
-        names = self.service.source.classes
+        confidence, labels = probabilities.max(dim=1)
+        classes = self.service.source.classes
         return {
-            "labels": [names[number] for number in numbers.tolist()],
+            "labels": [classes[label] for label in labels.tolist()],
             "confidence": confidence.numpy(),
             "probabilities": probabilities.numpy(),
         }
 
     def facts(self, rows: Rows) -> dict[str, Any]:
-        """What is said of the query as a whole: its receipt, and how it was taken in."""
+        """Facts about the whole query, its receipt among them."""
         prediction = rows.answer.prediction
         facts = {
             "receipt": rows.answer.receipt,
@@ -215,17 +201,26 @@ class Queries:
         return {name: value for name, value in facts.items() if value is not None}
 
 
-async def until_gone(request: Request) -> None:
-    """Until the client has gone away."""
+async def wait_for_disconnect(request: Request) -> None:
+    """Return when the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def control_of(parameters: dict[str, Any]) -> Control:
-    """How a request wants to be met."""
+def parse_length(header: str) -> int | None:
+    """The length that a header gives, or None if it is not a number.
+
+    >>> parse_length("12"), parse_length("-1"), parse_length("")
+    (12, None, None)
+    """
+    return int(header) if header.isascii() and header.isdigit() and len(header) < 16 else None
+
+
+def read_control(parameters: dict[str, Any]) -> Control:
+    """How a request wants its images handled."""
     adapt, order = parameters.get("adapt", True), parameters.get("order")
     if not isinstance(adapt, bool):
-        raise BadRequest("the parameter adapt must be true or false")
+        raise BadRequest("`adapt` must be true or false.")
     if order is not None and order not in get_args(Order):
-        raise BadRequest(f"the parameter order must be {' or '.join(get_args(Order))}")
+        raise BadRequest(f"`order` must be {' or '.join(get_args(Order))}.")
     return Control(adapt, order)

@@ -1,4 +1,4 @@
-"""The process that serves: uvicorn on asyncio, TLS, signals, an orderly end."""
+"""The server process: uvicorn on asyncio, TLS, and an orderly stop after a signal."""
 
 import contextlib
 import dataclasses
@@ -19,12 +19,13 @@ from crodobo.serve.keys import Keys, is_loopback
 from crodobo.serve.service import Service
 from crodobo.session.stop import SIGNALS
 
-GRACE = 60  # seconds beyond the deadline that accepted requests have to be answered after a signal
+TLS = ("tls_cert", "tls_key", "tls_client_ca")
+GRACE = 60  # seconds beyond the deadline to answer admitted requests after a signal
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the service listens, and who may come."""
+    """Where the service listens, and who may connect."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -34,29 +35,31 @@ class Address:
     client_authority: Path | None = None
 
     def check(self) -> None:
-        """Refuse what would leave the service open to others, or cannot be."""
+        """Refuse settings that contradict each other, or that would let everybody in."""
         if not self.keys and not is_loopback(self.host):
             raise BadSettings(
-                f"a service on {self.host} can be reached by others, so it needs keys; make one with crodobo keys add "
-                "FILE NAME, and name the file with --keys"
+                f"A service on {self.host} can be reached from other machines, so it needs keys.",
+                "Make one with `crodobo keys add FILE NAME`, and give the file.",
+                settings=("keys",),
             )
-        if (self.certificate is None) != (self.private_key is None):
-            raise BadSettings("TLS needs both --tls-cert and --tls-key")
-        if self.client_authority and not self.certificate:
-            raise BadSettings("--tls-client-ca needs --tls-cert and --tls-key too")
-        for path in (self.certificate, self.private_key, self.client_authority):
+        files = (self.certificate, self.private_key, self.client_authority)
+        if any(files) and not (self.certificate and self.private_key):
+            raise BadSettings("TLS needs a certificate and its private key.", "Give both.", settings=TLS[:2])
+        for path in files:
             if path and not path.is_file():
-                raise BadSettings(f"there is no file {path}; check the TLS options")
+                raise BadSettings(f"There is no file {path}.", "Check the paths.", settings=TLS)
 
     @property
     def url(self) -> str:
-        """For people."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.certificate else 'http'}://{host}:{self.port}"
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which tells the app of a signal before it waits for open connections."""
+    """A uvicorn server that tells the app about a signal before it waits for open connections.
+
+    It overrides internals of uvicorn, so pyproject.toml has an upper bound for uvicorn.
+    """
 
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
@@ -64,7 +67,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let a signal end the service in order; uvicorn's own way would raise it once more at the end."""
+        """Let a signal stop the service in order. uvicorn itself would raise the signal again at the end."""
         before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
         try:
             yield
@@ -74,13 +77,13 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.drain()
-        self._app.service.observer.note("stopping when what was accepted is answered; Ctrl-C once more ends at once")
+        self._app.service.observer.note("Stopping after the admitted requests are answered. Ctrl-C again stops now.")
         self.should_exit = True
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C once more ends the process as a kill does
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def serve(service: Service, address: Address) -> None:
-    """Serve until a signal comes, or until the model cannot be loaded."""
+    """Serve until a signal arrives or the service fails."""
     address.check()
     app = App(service, Keys(address.keys) if address.keys else None)
     listener = listen(address)
@@ -88,17 +91,17 @@ def serve(service: Service, address: Address) -> None:
         app.api,
         host=address.host,
         port=address.port,
-        loop="asyncio",  # uvloop keeps a copy of what it has received
-        http=Protocol,  # with httptools: h11 keeps the last body in its buffer while a connection is open
+        loop="asyncio",  # uvloop keeps a copy of received data
+        http=Protocol,  # based on httptools; h11 keeps the last body in its buffer while a connection is open
         ws="none",
-        access_log=False,  # a line of it has a path, which a client may write anything into
-        log_level="error",  # that a request is no HTTP is not worth a line: anybody could fill the disk with them
-        proxy_headers=False,  # whoever says for whom he asks could be anybody
+        access_log=False,  # a path could hold anything that a client writes into it
+        log_level="error",  # otherwise invalid HTTP is logged, and anybody could fill the disk
+        proxy_headers=False,  # a client could forge X-Forwarded-For
         server_header=False,
         timeout_graceful_shutdown=round(service.settings.deadline) + GRACE,
         ssl_certfile=address.certificate,
         ssl_keyfile=address.private_key,
-        ssl_keyfile_password="none",  # a key that has one is refused: nobody is there to be asked for it
+        ssl_keyfile_password="none",  # refuses an encrypted key instead of prompting for its password
         ssl_ca_certs=str(address.client_authority) if address.client_authority else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_authority else ssl.CERT_NONE,
     )
@@ -107,15 +110,13 @@ def serve(service: Service, address: Address) -> None:
         config.load()
     except (OSError, ssl.SSLError) as error:
         listener.close()
-        raise BadSettings(f"the TLS files cannot be used ({error.strerror or error}); check them") from None
+        problem = f"The TLS files cannot be used ({error.strerror or error})."
+        raise BadSettings(problem, "Check the certificate and its private key.", settings=TLS) from None
 
     address = dataclasses.replace(address, port=listener.getsockname()[1])
-    service.observer.note(f"listening on {address.url}; ready when the model is loaded and the burn proof is made")
+    service.observer.note(f"Listening on {address.url} (ready when the model is loaded and the burn proof is done).")
 
-    def end() -> None:
-        server.should_exit = True
-
-    app.stopped = end
+    app.stop_server = lambda: setattr(server, "should_exit", True)
     try:
         server.run(sockets=[listener])
     finally:
@@ -125,7 +126,7 @@ def serve(service: Service, address: Address) -> None:
 
 
 def listen(address: Address) -> socket.socket:
-    """The socket, taken before anything is loaded, so that a port that is in use is known at once."""
+    """Open the socket before anything is loaded, so that a port in use is reported at once."""
     try:
         family, _, _, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -137,8 +138,6 @@ def listen(address: Address) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise BadSettings(
-            f"the service cannot listen on {address.host}:{address.port} ({error.strerror or error}); choose another "
-            "--host or --port"
-        ) from None
+        problem = f"The service cannot listen on {address.host}:{address.port} ({error.strerror or error})."
+        raise BadSettings(problem, "Choose another address.", settings=("host", "port")) from None
     return listener

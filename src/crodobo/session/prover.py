@@ -1,5 +1,7 @@
 """Proving that burning works: before the first query, and again every so many queries."""
 
+from typing import Any
+
 from crodobo.burn.proof import check_proving, prove_at_start, try_out
 from crodobo.burn.scan import Scan
 from crodobo.config import SessionSettings
@@ -20,6 +22,10 @@ class Prover:
         self._settings, self._memory = settings, memory
         self.scan: Scan | None = None
         self.time: str | None = None
+
+    def as_numbers(self) -> dict[str, Any] | None:
+        """The last result with its time, if there is one."""
+        return self.scan.as_numbers() | {"time": self.time} if self.scan else None
 
     def prove_at_start(self, method: Method, observer: Observer) -> Scan | None:
         """Under strict burning, refuse to start if anything is left of a test query."""

@@ -1,4 +1,4 @@
-// Charts of the last queries, drawn by hand as SVG in a space of 100 × 100 that is stretched to its box.
+// Charts of the last queries, drawn as SVG in a space of 100 × 100 that is stretched to its box.
 
 const WORLD = "http://www.w3.org/2000/svg";
 const COLOURS = 10;
@@ -17,7 +17,7 @@ function path(kind, d) {
   return made;
 }
 
-// A box with a scale on its left and query numbers below it; `pointed` is told over which query the pointer is.
+// A box with a scale on its left and query numbers below it. `pointed` receives the position of the pointer.
 function plot(pointed) {
   const svg = document.createElementNS(WORLD, "svg");
   svg.setAttribute("viewBox", "0 0 100 100");
@@ -40,7 +40,7 @@ function plot(pointed) {
   return { box, svg, top, bottom, from, to };
 }
 
-// Queries stand side by side, each in a column of its own.
+// Each query has its own column.
 const middle = (index, points) => (100 * (index + 0.5)) / points.length;
 
 function column(index, points, top = 0, bottom = 100) {
@@ -57,7 +57,7 @@ function ends(parts, points) {
   parts.to.textContent = points.length > 1 ? `query ${points.at(-1).query}` : "";
 }
 
-// A round number that is not below a value.
+// A round number that is at least the value.
 export function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -65,7 +65,7 @@ export function ceiling(value) {
 }
 
 export class LineChart {
-  // of(point): its value or null; show(value): for people; tick(value): for the scale; most: its end, if it has one.
+  // of(point): its value or null; show(value): as text; tick(value): as a label of the scale; most: the maximum, if fixed.
   constructor({ title, help, of, show, tick, most }, pointed) {
     Object.assign(this, { title, of, show, tick, most });
     this.value = element("output");
@@ -79,7 +79,7 @@ export class LineChart {
     const { svg, top, bottom } = this.parts;
     const values = points.map(this.of);
     const known = values.filter((value) => value !== null);
-    this.figure.hidden = !known.length; // not every method has it
+    this.figure.hidden = !known.length; // not every method has this value
     const most = this.most ?? ceiling(Math.max(...known));
     const height = (value) => 100 - (100 * Math.min(value, most)) / most;
     const places = values.map((value, index) => value !== null && [middle(index, points), height(value)]);
@@ -92,7 +92,7 @@ export class LineChart {
       path("grid", "M0 0H100M0 50H100M0 100H100"),
       path("area", area),
       path("line", line),
-      path("mended", points.map((point, i) => (point.restored ? `M${middle(i, points)} 0V100` : "")).join("")),
+      path("restored", points.map((point, i) => (point.restored ? `M${middle(i, points)} 0V100` : "")).join("")),
       ...(at === null ? [] : [path("cross", `M${middle(at, points)} 0V100`)]),
       ...(marked ? [path("dot", `M${marked}h0`)] : []),
     );
@@ -106,7 +106,7 @@ export class LineChart {
   }
 }
 
-// Runs of places without a gap.
+// Splits places into runs without gaps.
 function split(places) {
   const pieces = [[]];
   for (const place of places) {
@@ -121,7 +121,7 @@ export class MixChart {
     this.parts = plot(pointed);
     this.legend = element("ul", { class: "legend" });
     const caption = element("figcaption", {}, element("b", {}, "Class mix"));
-    caption.append(element("span", { class: "soft" }, "Share of each query that was predicted as a class"));
+    caption.append(element("span", { class: "soft" }, "Share of each query predicted as each class"));
     figure.append(caption, this.parts.box, this.legend);
     [this.parts.top.textContent, this.parts.bottom.textContent] = ["100 %", "0"];
   }
@@ -154,13 +154,13 @@ export class MixChart {
       ),
     );
     ends(this.parts, points);
-    svg.setAttribute("aria-label", `Class mix of the last ${points.length} queries; the list below has the shares`);
+    svg.setAttribute("aria-label", `Class mix of the last ${points.length} queries. The list below shows the shares.`);
   }
 }
 
 const share_of = (point, members) => members.reduce((sum, member) => sum + point.classes[member], 0);
 
-// Classes as they are, or the most frequent ones and the others together, where there are more than colours.
+// All classes, or the most frequent ones and the rest as one group if there are more classes than colours.
 function grouped(points, names) {
   const all = names.map((name, index) => ({ name, members: [index] }));
   if (all.length <= COLOURS) return all;

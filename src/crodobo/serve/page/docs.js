@@ -1,4 +1,4 @@
-// The service's OpenAPI document, readable.
+// Shows the OpenAPI document of the service.
 
 import { element } from "./charts.js";
 
@@ -10,7 +10,7 @@ const FILES = {
   "image/png": "@image.png",
 };
 
-// A schema in a few words: its type, what it may be, its default.
+// A schema in a few words: its type or its allowed values.
 function kind(schema = {}) {
   const some = schema.anyOf?.filter((one) => one.type !== "null");
   if (some) return some.map(kind).join(" or ");
@@ -34,10 +34,10 @@ function parameters(list) {
     [kind(schema), schema?.default === undefined ? "" : `, default ${schema.default}`].join(""),
     description ?? "",
   ]);
-  return [element("h4", {}, "Parameters"), table(["Name", "Where", "What", "Meaning"], rows)];
+  return [element("h4", {}, "Parameters"), table(["Name", "In", "Type", "Meaning"], rows)];
 }
 
-// The fields of a JSON body, those inside others by their path.
+// The fields of a JSON body. Nested fields are named by their path.
 function fields(schema, path = "") {
   const inner = schema.type === "array" ? schema.items ?? {} : schema;
   return Object.entries(inner.properties ?? {}).flatMap(([name, one]) => {
@@ -52,13 +52,13 @@ function body({ content }) {
   const found = [element("h4", {}, "Body"), element("p", {}, "One of these types:")];
   found.push(element("ul", { class: "types" }, ...types));
   const rows = fields(content["application/json"]?.schema ?? {});
-  if (rows.length) found.push(table(["Field of the JSON", "What", ""], rows));
+  if (rows.length) found.push(table(["JSON field", "Type", ""], rows));
   return found;
 }
 
-function answers(responses) {
+function statuses(responses) {
   const rows = Object.entries(responses).map(([status, { description }]) => [element("code", {}, status), description]);
-  return [element("h4", {}, "Answers"), table(["Status", "When"], rows)];
+  return [element("h4", {}, "Responses"), table(["Status", "When"], rows)];
 }
 
 function example(method, path, { requestBody }) {
@@ -87,7 +87,7 @@ function operation(path, method, described) {
     ),
     ...(known.length ? parameters(known) : []),
     ...(described.requestBody ? body(described.requestBody) : []),
-    ...answers(described.responses),
+    ...statuses(described.responses),
     element("h4", {}, "Example"),
     example(method, path, described),
   );
@@ -109,13 +109,13 @@ function render(api) {
     ),
   );
   sections[0].querySelector("details").open = true;
-  const key = "Where the service has keys, every example needs one in $KEY: crodobo keys makes it.";
+  const key = "If the service uses keys, set $KEY to yours before you run an example.";
   document.getElementById("docs").replaceChildren(element("p", { class: "soft" }, key), ...sections);
 }
 
 try {
   render(await (await fetch("openapi.json")).json());
 } catch {
-  const sentence = "openapi.json cannot be read; load the page again.";
+  const sentence = "openapi.json could not be loaded. Reload the page.";
   document.getElementById("docs").replaceChildren(element("p", { class: "notice bad" }, sentence));
 }

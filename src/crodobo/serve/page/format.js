@@ -1,4 +1,4 @@
-// Numbers with their units, for people.
+// Numbers with units.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
@@ -10,7 +10,7 @@ export const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 export const decimals = (value) => value.toFixed(value < 10 ? 2 : 1);
 
-// Of a scale: no more digits than a round number has.
+// Two significant digits, for the labels of a scale.
 export const round = (value) => String(+value.toPrecision(2));
 
 export const nats = (value) => `${decimals(value)} nats`;
@@ -22,7 +22,7 @@ export function seconds(value) {
   return `${value.toFixed(value < 10 ? 2 : 1)} s`;
 }
 
-// In steps of 1024, as the service's own log has them.
+// In steps of 1024.
 export function bytes(value) {
   const units = ["bytes", "kB", "MB", "GB", "TB"];
   let step = 0;

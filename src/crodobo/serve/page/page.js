@@ -1,27 +1,27 @@
-// The page to look at: what the service says of itself, as it says it, and the buttons of its administrators.
+// The status page: shows the events of the service, and has the buttons for administrators.
 
 import { LineChart, MixChart, element } from "./charts.js";
 import * as format from "./format.js";
 import { Stream, authorization } from "./stream.js";
 
-const KEPT = 240; // queries that are shown
+const KEPT = 240; // queries shown
 const at = (id) => document.getElementById(id);
 
-// What each state means, how it is lit, and whether something is under way.
+// The sentence for each state, the colour of its light, and whether a progress bar is shown.
 const STATES = {
-  loading: ["The source is being read.", "warn", true],
-  "warming up": ["The learners learn the source.", "warn", true],
-  proving: ["A test query is burned, and all memory is searched for what may be left of it.", "warn", true],
-  ready: ["Each query is adapted to, answered and burned.", "good"],
-  paused: ["Queries are answered and burned, but nothing is learned from them.", "warn"],
-  draining: ["The service is shutting down; it answers what it has accepted.", "warn", true],
-  failed: ["The service has failed; its log says more.", "bad"],
+  loading: ["The service is reading the source.", "warn", true],
+  "warming up": ["The learners are learning the source.", "warn", true],
+  proving: ["The service burns a test query, then searches all memory for traces of it.", "warn", true],
+  ready: ["Each query is learned, answered and burned.", "good"],
+  paused: ["Queries are answered and burned, but not learned.", "warn"],
+  draining: ["The service is shutting down after it answers the requests it has admitted.", "warn", true],
+  failed: ["The service has failed. Its log says why.", "bad"],
 };
-const OPEN = ["ready", "paused"]; // when queries are answered
+const OPEN = ["ready", "paused"]; // states in which queries are answered
 const LEVELS = {
-  strict: "Queries lie in memory of their own that is overwritten, and the service has searched itself for traces.",
-  standard: "What queries own is overwritten. Memory is searched for traces at the level strict alone.",
-  off: "Nothing is overwritten. Images may stay in memory until it is used again.",
+  strict: "Queries are kept in locked memory that is overwritten, and the service searches its own memory for traces.",
+  standard: "The memory of queries is overwritten. Only the level strict searches memory for traces.",
+  off: "Nothing is overwritten. Images may stay in memory until it is reused.",
 };
 const shares = { show: format.percent, tick: () => "100 %", most: 1 };
 const nats = { show: format.nats, tick: format.round };
@@ -32,23 +32,23 @@ const times = {
 };
 const LINES = [
   { title: "Confidence", help: "Mean probability of the predicted class", of: (query) => query.confidence, ...shares },
-  { title: "Entropy", help: "Mean uncertainty of a prediction; 0 is certain", of: (query) => query.entropy, ...nats },
+  { title: "Entropy", help: "Mean uncertainty of a prediction (0 is certain)", of: (query) => query.entropy, ...nats },
   { title: "Agreement", help: "Samples on which all learners agree", of: (query) => query.agreement, ...shares },
   { title: "Kept", help: "Pseudo-labels that were learned", of: (query) => query.kept, ...shares },
-  { title: "Drift", help: "From the source, in standard deviations", of: (query) => query.drift, ...deviations },
+  { title: "Drift", help: "Distance from the source", of: (query) => query.drift, ...deviations },
   { title: "Time per query", help: "To adapt, predict and burn", of: (query) => query.seconds, ...times },
 ];
 
-let latest = null; // what the service has said last
-let heard = null; // when
+let latest = null; // the last event
+let heard = null; // when it arrived
 let connected = false;
 let points = [];
-let pointed = null; // the place of the pointer over the charts, from 0 to 1
-let drawn = false; // whether a drawing is under way
-let working = false; // whether a button is
+let pointed = null; // position of the pointer over the charts, from 0 to 1
+let drawn = false; // whether a frame is scheduled
+let working = false; // whether an action is running
 
-// The key is kept for this tab alone. Local storage would outlive it, and a cookie would go along with requests that
-// other sites make a browser send.
+// The key is stored for this tab only. Local storage would outlive it, and a cookie would be sent with requests that
+// other sites trigger.
 const key = {
   get: () => sessionStorage.getItem("key"),
   set: (value) => (value ? sessionStorage.setItem("key", value) : sessionStorage.removeItem("key")),
@@ -72,8 +72,8 @@ const stream = new Stream({
   },
   lost() {
     connected = false;
-    const since = heard ? ` What you see is from ${format.clock(heard)}.` : "";
-    say("connection", `Connection lost, trying again.${since}`, "warn");
+    const since = heard ? ` The page shows the state of ${format.clock(heard)}.` : "";
+    say("connection", `Connection lost. Trying again.${since}`, "warn");
     draw();
   },
   locked() {
@@ -82,8 +82,8 @@ const stream = new Stream({
     [latest, connected] = [null, false];
     say("connection", "");
     ask(true);
-    if (refused) say("key-answer", "This service does not know that key any more.", "bad");
-    show({ state: "locked", sentence: "Give a key to see how the service is.", light: "" });
+    if (refused) say("key-answer", "This service no longer knows that key.", "bad");
+    show({ state: "locked", sentence: "Enter a key to see the status of the service.", light: "" });
     at("controls").hidden = at("live").hidden = true;
   },
 });
@@ -135,7 +135,7 @@ function status(now) {
   document.title = `${now.state} · ${now.name}`;
   put("name", now.name);
   put("about", `Method ${now.method}, burning ${now.burn}, up for ${format.duration(now.uptime)}`);
-  put("foot", `crodobo ${now.version}. Numbers of whole queries alone: no image, and nothing that was said of one.`);
+  put("foot", `crodobo ${now.version}. This page shows numbers about whole queries only, nothing about any image.`);
   at("live").hidden = at("controls").hidden = false;
   const closed = working || !connected || !OPEN.includes(now.state);
   for (const id of ["pause", "checkpoint", "reset"]) at(id).disabled = closed;
@@ -145,9 +145,9 @@ function status(now) {
 
 function tiles({ totals, last_query: last, queue }) {
   put("queries", format.count(totals.queries));
-  put("met", last > totals.queries ? `since the start; ${format.count(last)} in all` : "since the start");
+  put("met", last > totals.queries ? `since the start, ${format.count(last)} in all` : "since the start");
   put("samples", format.count(totals.samples));
-  put("mean", totals.queries ? `${format.decimals(totals.samples / totals.queries)} a query` : "none a query yet");
+  put("mean", totals.queries ? `${format.decimals(totals.samples / totals.queries)} per query` : "no queries yet");
   unit("burned", ...format.bytes(totals.burned_bytes));
   unit("queue", queue.requests, `of ${format.count(queue.limit)}`);
   at("queue-bar").style.width = `${Math.min(100, (100 * queue.requests) / queue.limit)}%`;
@@ -160,8 +160,8 @@ function figures({ state, classes }) {
   at("charts").hidden = none;
   if (none) {
     const open = OPEN.includes(state);
-    const when = open ? ". This sends an image:" : ", when the service is ready.";
-    put("empty-text", `The charts begin with the first${when}`);
+    const how = open ? "This sends an image:" : "Images can be sent when the service is ready.";
+    put("empty-text", `The charts appear after the first query. ${how}`);
     at("example").hidden = !open;
     const header = key.get() ? ' -H "Authorization: Bearer $KEY"' : "";
     const address = new URL("v1/predict", location);
@@ -176,15 +176,15 @@ function figures({ state, classes }) {
   put("range", `Values of query ${one.query} (${which}), ${format.clock(one.time)}, ${size}`);
   for (const chart of charts) chart.draw(points, place);
   at("unlearned").hidden = !points.some((query) => !query.adapted || query.held);
-  at("mended").hidden = !points.some((query) => query.restored);
+  at("restored").hidden = !points.some((query) => query.restored);
   if (classes.length) mix.draw(points, classes, format.percent, place);
 }
 
 function proof({ burn, proof: found, state }) {
   const bad = found && found.found > 0;
   let said = "no proof at this level";
-  if (found) said = bad ? "traces were found" : "nothing was left of a test query";
-  else if (burn === "strict") said = state === "failed" ? "no proof" : "not made yet";
+  if (found) said = bad ? "traces found" : "no traces of a test query";
+  else if (burn === "strict") said = state === "failed" ? "no proof" : "not done yet";
   put("proof-state", said);
   at("proof-light").className = found ? `is-${bad ? "bad" : "good"}` : "is-warn";
   put("proof-text", LEVELS[burn]);
@@ -241,7 +241,7 @@ at("key-form").addEventListener("submit", async (event) => {
   try {
     const { status: answer } = await fetch("metrics", { headers: authorization(tried), cache: "no-store" });
     if (answer === 401) return say("key-answer", "This service does not know that key.", "bad");
-    if (answer === 429) return say("key-answer", "That was too often; wait a little and try again.", "bad");
+    if (answer === 429) return say("key-answer", "Too many attempts. Wait a moment and try again.", "bad");
   } catch {
     return say("key-answer", "The service cannot be reached.", "bad");
   }
@@ -254,8 +254,8 @@ at("key-form").addEventListener("submit", async (event) => {
 
 const DONE = {
   pause: "Adaptation is paused.",
-  resume: "Adaptation goes on.",
-  reset: "The learners are as they were after the source.",
+  resume: "Adaptation is resumed.",
+  reset: "The learners are reset.",
   checkpoint: "The checkpoint is written.",
 };
 async function act(action) {
@@ -265,17 +265,17 @@ async function act(action) {
     const response = await fetch(`admin/${action}`, { method: "POST", headers: authorization(key.get()) });
     say("done", ...(response.ok ? [DONE[action]] : [await refusal(response), "bad"]));
   } catch {
-    say("done", "The service cannot be reached; nothing was done.", "bad");
+    say("done", "The service cannot be reached. Nothing was changed.", "bad");
   }
   working = false;
   draw();
 }
 
 async function refusal(response) {
-  if (response.status === 401) return "This service does not know your key any more. Nothing was changed.";
-  if (response.status === 403) return "Only an administrator's key may do this; yours is none. Nothing was changed.";
+  if (response.status === 401) return "This service no longer knows your key. Nothing was changed.";
+  if (response.status === 403) return "This needs an administrator's key. Nothing was changed.";
   const { error } = await response.json().catch(() => ({}));
-  return `The service refused: ${error ?? response.status}. Nothing was changed.`;
+  return `The service refused: ${error ?? `HTTP ${response.status}.`} Nothing was changed.`;
 }
 
 at("pause").addEventListener("click", () => act(latest.adapting ? "pause" : "resume"));

@@ -1,12 +1,12 @@
-// Server-sent events, read with fetch: an EventSource cannot send the key in a header.
+// Server-sent events, read with fetch, because an EventSource cannot send the key in a header.
 
-const SILENCE = 6000; // milliseconds; the service says something every second
-const SOON = 500; // before the next attempt
+const SILENCE = 6000; // milliseconds; the service sends an event every second
+const SOON = 500; // milliseconds before the next attempt
 const LONGEST = 15000;
 
 export const authorization = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
 
-// The events of an answer, each parsed. Ends when the service ends it, and when nothing comes any more.
+// The parsed events of a response. Ends when the service closes it, or when no event arrives any more.
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
@@ -20,16 +20,16 @@ async function* events(response) {
   }
 }
 
-// Watches the service for as long as the page is open, or until the key is refused.
-// heard(event, first): what it says, and whether that is the first after a connection was made.
-// lost(): the connection is gone, and there will be another attempt.
-// locked(): it wants a key, or another one.
+// Watches the service while the page is open, or until the key is refused. It calls these handlers:
+// heard(event, first): an event arrived; `first` says that it is the first of a connection.
+// lost(): the connection was lost and will be tried again.
+// locked(): the service needs a key, or another one.
 export class Stream {
-  constructor(told) {
-    this.told = told;
+  constructor(handlers) {
+    this.handlers = handlers;
   }
 
-  // Begin, or begin anew with another key.
+  // Start, or start again with another key.
   async open(key) {
     this.controller?.abort();
     const controller = (this.controller = new AbortController());
@@ -37,19 +37,19 @@ export class Stream {
       try {
         const asked = { headers: authorization(key), signal: controller.signal, cache: "no-store" };
         const response = await fetch("events", asked);
-        if (response.status === 401) return this.told.locked();
+        if (response.status === 401) return this.handlers.locked();
         if (!response.ok) throw new Error(response.statusText);
         let first = true;
         for await (const event of events(response)) {
-          this.told.heard(event, first);
+          this.handlers.heard(event, first);
           first = false;
           pause = SOON;
         }
       } catch {
-        // as with a connection that ends: another attempt
+        // try again, as after a connection that ends
       }
       if (controller !== this.controller) return;
-      this.told.lost();
+      this.handlers.lost();
       await new Promise((done) => setTimeout(done, pause));
     }
   }

@@ -1,11 +1,11 @@
-"""What an audit came to."""
+"""The result of an audit."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Report:
-    """What was checked, what was found, what explains itself, and what such an audit cannot see; all in sentences."""
+    """What was checked, what was found, remarks, and what the audit cannot see: all as sentences."""
 
     checked: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)

@@ -17,10 +17,11 @@ from typing import Any
 
 from torch import Tensor
 
-from crodobo.burn.levels import memory_for
+from crodobo.burn.levels import BURNED, memory_for
 from crodobo.burn.proof import check_proving, places, prove_at_start, try_out
 from crodobo.core.memory import Memory
 from crodobo.core.observer import Observer
+from crodobo.core.process import peak_memory
 from crodobo.core.source import Source
 from crodobo.data.assemble import augment_of, classes_of, make_source, read_source, size_of, stamp_of
 from crodobo.data.classes import common_names
@@ -28,7 +29,6 @@ from crodobo.data.prefetch import ahead
 from crodobo.data.presets import get_preset, is_preset
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted, Residue
-from crodobo.evaluate.outcome import BURNED, peak_memory
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.places import check_places, check_source
 from crodobo.inbox.predictions import PredictionFile

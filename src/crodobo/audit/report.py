@@ -1,6 +1,9 @@
 """The result of an audit."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+SHOWN = 20  # finds that are listed one by one
 
 
 @dataclass
@@ -16,3 +19,15 @@ class Report:
     def sound(self) -> bool:
         """Whether nothing was found."""
         return not self.found
+
+    def add_found(self, texts: Sequence[str]) -> None:
+        """Add the first finds, and the number of the others.
+
+        >>> report = Report()
+        >>> report.add_found([f"find {number}" for number in range(30)])
+        >>> report.found[-2:]
+        ['find 19', 'And 10 more.']
+        """
+        self.found += texts[:SHOWN]
+        if len(texts) > SHOWN:
+            self.found.append(f"And {len(texts) - SHOWN} more.")

@@ -1,6 +1,6 @@
 """Restart a program in a process that keeps nothing back.
 
-The allocator of a process, and whether Python and MKL keep freed memory, are decided when it starts. So the program
+The allocator of a process, and whether Python and MKL keep freed memory, are settled when it starts. So the program
 replaces itself: same process number, arguments, terminal and files, but other environment variables.
 """
 
@@ -15,6 +15,7 @@ SETTINGS = {
     "PYTHONMALLOC": "malloc",  # Python's own arenas would keep small objects
     "MKL_DISABLE_FAST_MM": "1",  # MKL would keep its packing buffers
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # Arrow's own pool would keep Parquet tables
+    "LD_BIND_NOW": "1",  # resolving a function at its first call saves the vector registers, and pixels, on the stack
 }
 
 

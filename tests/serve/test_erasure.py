@@ -83,7 +83,7 @@ def strict_service(state: Path, *options: str, trusted: ssl.SSLContext | None = 
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert "burn proof: of a test query nothing is left" in out
+        assert "Burn proof: nothing of a test query is left" in out
         assert out.splitlines()[-1].startswith("stopped in order after ")
     finally:
         process.kill()

@@ -1,4 +1,4 @@
-"""A shadow run: a method meets the stream of its members, and what its final weights say of every sample is kept."""
+"""A shadow run: a method adapts to the stream of its members, and its final weights score every sample."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,16 +16,16 @@ from crodobo.evaluate.protocols import online
 from crodobo.methods import Method
 from crodobo.nn.learner import Learner
 
-BATCH = 256  # samples that are scored at a time
+BATCH = 256  # samples scored at a time
 
 
 def seed_of_run(seed: int, run: int) -> int:
-    """The seed of a shadow run's order and draws."""
+    """The seed of a shadow run's stream order and random numbers."""
     return int(np.random.SeedSequence((seed, run)).generate_state(1)[0]) % 2**31
 
 
 def draw_anew(learners: list[Learner], seed: int) -> None:
-    """Give learners of a shared warm start draws of their own."""
+    """Give learners of a shared warm start their own random numbers."""
     for number, learner in enumerate(learners):
         learner.generator = Generator().manual_seed(seed * 1009 + number)
 
@@ -41,26 +41,26 @@ def stream_members(
     passes: int = 1,
     after_query: Callable[[StreamRecord], None] = lambda record: None,
 ) -> StreamRecord:
-    """Let a method meet the members as a stream, online.
+    """Adapt a method to the members as a stream, online.
 
     Parameters
     ----------
     method
-        What adapts.
+        The method that adapts.
     benchmark
-        Whose target the members are of.
+        Holds the target.
     members
-        Their numbers.
+        The indices of the members in the target.
     seed
-        Decides their order.
+        The seed of their order.
     size
-        Samples in a query.
+        Samples per query.
     kind
-        In which order they come.
+        The kind of stream order.
     passes
-        How often. More than once is what burning after reading forbids, and what an audit has to notice.
+        How often to stream them. More than once violates burning after reading; an audit must notice it.
     after_query
-        Called when a query has been erased.
+        Called after each query is erased.
     """
     method.expect(passes * -(-len(members) // size))
 
@@ -75,14 +75,13 @@ def stream_members(
 
 @torch.no_grad()
 def log_probabilities(learners: list[Learner], images: Images, numbers: Tensor) -> Tensor:
-    """Logarithms of the class probabilities that the final model, the learners' average, gives each sample.
+    """Log-probabilities of the classes that the final model, the average of the learners, gives each sample.
 
-    BatchNorm uses the running statistics, which are part of the weights: what is found of a sample does not depend on
-    the samples beside it.
+    BatchNorm uses the running statistics, which are part of the weights, so a score depends on its own sample only.
     """
-    found = []
+    scores = []
     for batch in ahead(in_batches(images, BATCH, numbers)):
         unit = to_unit(batch)
         each = torch.stack([torch.log_softmax(learner.network(unit), dim=1) for learner in learners])
-        found.append(torch.logsumexp(each, dim=0) - np.log(len(learners)))
-    return torch.cat(found)
+        scores.append(torch.logsumexp(each, dim=0) - np.log(len(learners)))
+    return torch.cat(scores)

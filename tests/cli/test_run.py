@@ -228,7 +228,7 @@ def test_a_run_in_the_same_folder_goes_on_with_the_ledger(tmp_path: Path, crodob
     assert receipts(tmp_path) == [1, 1]
     report = audit_ledger(tmp_path / LEDGER)
     assert report.sound
-    assert any("the stream begins anew" in text for text in report.noted)
+    assert any("the stream restarts" in text for text in report.noted)
 
 
 def test_a_ledger_is_signed_if_that_is_asked_for(tmp_path: Path, crodobo: Crodobo) -> None:

@@ -292,10 +292,10 @@ def test_each_receipt_names_the_settings_of_its_session(path: Path) -> None:
 @pytest.mark.parametrize(
     ("after", "note"),
     [
-        (4, "follows query 4, which has no receipt: the process ended after its predictions."),
-        (6, "comes after queries 4 to 6 were met without this ledger."),
-        (1, "continues from the checkpoint after query 1; queries 2 to 3 were met and erased again."),
-        (0, "restarts the stream with query 1."),
+        (4, "query 4 has predictions and no receipt: the process ended in between."),
+        (6, "queries 4 to 6 were met without this ledger."),
+        (1, "it continues from the checkpoint after query 1; queries 2 to 3 were met and erased again."),
+        (0, "the stream restarts with query 1."),
     ],
 )
 def test_notes_explain_the_gaps_after_a_kill(after: int, note: str, path: Path) -> None:
@@ -307,7 +307,7 @@ def test_notes_explain_the_gaps_after_a_kill(after: int, note: str, path: Path) 
     report = audit_ledger(path)
     assert report.sound
     assert any(text.endswith(note) for text in report.noted), report.noted
-    assert any("after a process that was killed" in text for text in report.noted)
+    assert any("the process before was killed" in text for text in report.noted)
     assert entries(path)[-2]["query"] == after + 1
 
 

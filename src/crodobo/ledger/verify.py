@@ -105,7 +105,7 @@ class _Verifier:
         self._first_line.setdefault(entry.sequence, line)
         self._previous, self._expected, result.last = sealed, entry.sequence + 1, sealed
         if entry.time < self._time:
-            self._note("has an earlier time than the line before: the clock was set back")
+            self._note("its time is earlier than that of the line before: the clock was set back")
         self._time = entry.time
 
     def _check_signature(self, sealed: SealedEntry) -> None:
@@ -160,18 +160,18 @@ class _Verifier:
     def _explain_resumption(self, entry: Resumed, killed: bool) -> None:
         last = self._result.last_query
         if killed and self._previous:
-            self._note("comes after a process that was killed: it left no closing line")
+            self._note("the process before was killed: it left no closing line")
         if entry.cut:
-            self._note(f"comes after {entry.cut} bytes of a torn line, left by a crash, were cut off")
+            self._note(f"{entry.cut} bytes of a torn line, left by a crash, were cut off")
         if entry.after == 0 and last:
-            self._note("restarts the stream with query 1")
+            self._note("the stream restarts with query 1")
         elif entry.after < last:
             repeated = _queries_were(entry.after, last)
-            self._note(f"continues from the checkpoint after query {entry.after}; {repeated} met and erased again")
+            self._note(f"it continues from the checkpoint after query {entry.after}; {repeated} met and erased again")
         elif entry.after == last + 1:
-            self._note(f"follows query {entry.after}, which has no receipt: the process ended after its predictions")
+            self._note(f"query {entry.after} has predictions and no receipt: the process ended in between")
         elif entry.after > last:
-            self._note(f"comes after {_queries_were(last, entry.after)} met without this ledger")
+            self._note(f"{_queries_were(last, entry.after)} met without this ledger")
 
     def _explain_breaks(self) -> None:
         for line, number, before in self._breaks:
@@ -192,7 +192,7 @@ class _Verifier:
         self._result.damage.append(f"Line {line or self._result.lines} {damage}.")
 
     def _note(self, text: str) -> None:
-        self._result.notes.append(f"Line {self._result.lines} {text}.")
+        self._result.notes.append(f"Line {self._result.lines}: {text}.")
 
 
 def _queries_were(after: int, last: int) -> str:

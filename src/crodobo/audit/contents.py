@@ -40,7 +40,7 @@ def _members(name: str, content: Content, skipped: Callable[[str], None]) -> Ite
         skipped(f"{name} is larger than {LARGEST // 2**20} MB and was not unpacked.")
     elif packed:
         try:
-            yield from _zipped(name, content) if content[:2] == b"PK" else _gzipped(name, content)
+            yield from _unpacked(name, content)
         except UNPACKING_ERRORS as error:
             skipped(f"{name} was not unpacked completely ({str(error) or type(error).__name__}).")
     else:
@@ -49,12 +49,11 @@ def _members(name: str, content: Content, skipped: Callable[[str], None]) -> Ite
             yield f"{name}, base64 {number}", base64.b64decode(text[: len(text) - (len(text) % 4 == 1)] + b"==")
 
 
-def _gzipped(name: str, content: Content) -> Iterator[tuple[str, bytes]]:
-    with gzip.open(io.BytesIO(content)) as file:
-        yield f"{name}, unpacked", _read(file)
-
-
-def _zipped(name: str, content: Content) -> Iterator[tuple[str, bytes]]:
+def _unpacked(name: str, content: Content) -> Iterator[tuple[str, bytes]]:
+    if content[:2] != b"PK":
+        with gzip.open(io.BytesIO(content)) as file:
+            yield f"{name}, unpacked", _read(file)
+        return
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for member in archive.infolist():
             with archive.open(member) as file:

@@ -60,7 +60,7 @@ def process_canaries(case: ProbeCase, seed: str) -> tuple[list[float], list[floa
 
     from crodobo import CroDoBo, Source
     from crodobo.burn.levels import memory_for
-    from crodobo.burn.proof import burn_canary
+    from crodobo.burn.proof import burn_canary, input_scaling
 
     shape = (case.channels, case.image_size, case.image_size)
     generator = torch.Generator().manual_seed(0)
@@ -77,9 +77,7 @@ def process_canaries(case: ProbeCase, seed: str) -> tuple[list[float], list[floa
             error = raised
     if (error is None) != (case.end == "in order"):
         raise SystemExit("The last query did not end as planned.")
-    network = method.learners[0].network
-    mean, std = (values.flatten().expand(case.channels).tolist() for values in (network.mean, network.std))
-    return mean, std, error
+    return *input_scaling(method), error
 
 
 def failing_update(end: End) -> Callable[..., bool]:

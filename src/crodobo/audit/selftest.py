@@ -1,5 +1,6 @@
 """Self-test: does burning leave nothing on this machine? Starts processes that burn test queries, and searches them."""
 
+import contextlib
 import dataclasses
 import json
 import secrets
@@ -67,9 +68,9 @@ def search(case: ProbeCase) -> Scan:
             answer, files, _, _ = socket.recv_fds(here, 2**16, 2)
             if not answer:
                 raise CrodoboError(f"The probe process failed ({case}).", "Its own message is printed above.")
-            memory, scaling = ProcessMemory(*files), json.loads(answer)
+            scaling = json.loads(answer)
             try:
-                return scan(memory, Canary(seed).needles(case.channels, scaling["mean"], scaling["std"]))
+                with contextlib.closing(ProcessMemory(*files)) as memory:
+                    return scan(memory, Canary(seed).needles(case.channels, **scaling))
             finally:
-                memory.close()
                 process.kill()

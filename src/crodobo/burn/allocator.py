@@ -12,24 +12,12 @@ LIBRARY = Path(__file__).with_name("zero_on_free.so")  # built at installation, 
 
 @dataclass(frozen=True)
 class Allocator:
-    """A way to have freed memory overwritten.
-
-    Parameters
-    ----------
-    name
-        Its name in messages.
-    uncovered
-        What it does not overwrite, as a sentence; empty if nothing is known.
-    environment
-        Returns the variables to start a process with, or None if this allocator is not available here.
-    is_active
-        Returns whether this process was started with it.
-    """
+    """A way to have freed memory overwritten."""
 
     name: str
-    uncovered: str
-    environment: Callable[[], dict[str, str] | None]
-    is_active: Callable[[], bool]
+    uncovered: str  # what it does not overwrite, as a sentence; empty if nothing is known
+    environment: Callable[[], dict[str, str] | None]  # variables to start a process with; None if not available here
+    is_active: Callable[[], bool]  # whether this process was started with it
 
 
 def _has(symbol: str) -> bool:

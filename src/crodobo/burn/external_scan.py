@@ -7,10 +7,11 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 from crodobo.burn.canary import Canary
 from crodobo.burn.process import ProcessMemory
-from crodobo.burn.scan import Scan, scan
+from crodobo.burn.scan import Find, Scan, scan
 from crodobo.errors import CrodoboError
 
 NOT_INHERITED = ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES", "PYTHONMALLOC")  # slow, and nothing to protect
@@ -29,14 +30,15 @@ def scan_from_outside(memory: ProcessMemory, seed: str, mean: list[float], std: 
     )
     if answer.returncode:
         raise CrodoboError("The process that searches the memory failed.", "Its own message is printed above.")
-    return Scan.from_data(json.loads(answer.stdout))
+    data = json.loads(answer.stdout)
+    return Scan(**data | {"finds": [Find(**find) for find in data["finds"]]})
 
 
 def main() -> None:
     """The other process: reads a request from standard input, prints the result."""
     request = json.load(sys.stdin)
     needles = Canary(request["seed"]).needles(len(request["mean"]), request["mean"], request["std"])
-    json.dump(scan(ProcessMemory(request["maps"], request["mem"]), needles).as_data(), sys.stdout)
+    json.dump(asdict(scan(ProcessMemory(request["maps"], request["mem"]), needles)), sys.stdout)
 
 
 if __name__ == "__main__":

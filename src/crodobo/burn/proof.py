@@ -70,9 +70,14 @@ def try_out(method: Method, memory: Memory, size: int) -> Scan:
     finally:
         method.restore(snapshot)
     del snapshot
+    return scan_from_outside(harden().memory, seed, *input_scaling(method))
+
+
+def input_scaling(method: Method) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel with which the network normalises images."""
     network, channels = method.learners[0].network, method.source.shape[0]
     mean, std = (values.flatten().expand(channels).tolist() for values in (network.mean, network.std))
-    return scan_from_outside(harden().memory, seed, mean, std)
+    return mean, std
 
 
 def places(result: Scan) -> str:

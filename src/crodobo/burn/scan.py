@@ -1,8 +1,7 @@
 """Search all memory of a process for needles."""
 
 import time
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from crodobo.burn.canary import Needle
 from crodobo.burn.process import CHUNK, ProcessMemory
@@ -38,19 +37,8 @@ class Scan:
 
     def as_numbers(self) -> dict[str, float]:
         """The numbers for a receipt."""
-        return {
-            "found": self.found,
-            "scanned": self.scanned,
-            "regions": self.regions,
-            "unreadable": len(self.unreadable),
-        }
-
-    def as_data(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> "Scan":
-        return cls(**data | {"finds": [Find(**find) for find in data["finds"]]})
+        unreadable = len(self.unreadable)
+        return {"found": self.found, "scanned": self.scanned, "regions": self.regions, "unreadable": unreadable}
 
 
 def scan(memory: ProcessMemory, needles: list[Needle]) -> Scan:

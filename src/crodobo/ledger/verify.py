@@ -167,11 +167,13 @@ class _Verifier:
             self._note("the stream restarts with query 1")
         elif entry.after < last:
             repeated = _queries_were(entry.after, last)
-            self._note(f"it continues from the checkpoint after query {entry.after}; {repeated} met and erased again")
+            self._note(
+                f"it continues from the checkpoint after query {entry.after}; {repeated} repeated and erased again"
+            )
         elif entry.after == last + 1:
             self._note(f"query {entry.after} has predictions and no receipt: the process ended in between")
         elif entry.after > last:
-            self._note(f"{_queries_were(last, entry.after)} met without this ledger")
+            self._note(f"{_queries_were(last, entry.after)} processed without this ledger")
 
     def _explain_breaks(self) -> None:
         for line, number, before in self._breaks:

@@ -60,16 +60,8 @@ class Finding:
 def attack_all(method: str, log_probabilities: np.ndarray, labels: np.ndarray, members: np.ndarray) -> Finding:
     """Attack every run, with the other runs as shadows.
 
-    Parameters
-    ----------
-    method
-        Its name.
-    log_probabilities
-        Runs × samples × classes: the outputs of each final model.
-    labels
-        The true classes of the samples.
-    members
-        Runs × samples: which samples each run streamed. Runs come in complementary pairs.
+    `log_probabilities` (runs × samples × classes) are the outputs of each final model, `labels` the true classes.
+    `members` (runs × samples) says which samples each run streamed; runs come in complementary pairs.
     """
     attacks = {}
     for name, attack in ATTACKS.items():

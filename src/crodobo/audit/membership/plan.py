@@ -28,36 +28,16 @@ class ShadowTask(Task):
 
 @dataclass(frozen=True)
 class ShadowPlan:
-    """All runs of an audit and their settings.
-
-    Parameters
-    ----------
-    folder
-        The result folder.
-    benchmark
-        Name of the benchmark.
-    methods
-        Names of the methods to attack.
-    runs
-        Shadow runs of each method.
-    seed
-        Decides the warm start, the members of each run, and all random numbers.
-    passes
-        How often a run processes its stream.
-    options
-        Method settings that all methods share.
-    run
-        Run settings that all runs share: query size, number of queries, image size, stream order.
-    """
+    """All runs of an audit and their settings."""
 
     folder: Path
     benchmark: str
     methods: tuple[str, ...]
-    runs: int = 32
-    seed: int = 0
-    passes: int = 1
-    options: dict[str, Any] = field(default_factory=dict)
-    run: dict[str, Any] = field(default_factory=dict)
+    runs: int = 32  # of each method
+    seed: int = 0  # decides the warm start, the members of each run, and all random numbers
+    passes: int = 1  # how often a run processes its stream
+    options: dict[str, Any] = field(default_factory=dict)  # method settings that all methods share
+    run: dict[str, Any] = field(default_factory=dict)  # run settings that all runs share: query size, image size, …
 
     def __post_init__(self) -> None:
         check_runs(self.runs)

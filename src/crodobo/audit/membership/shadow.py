@@ -41,26 +41,10 @@ def stream_members(
     passes: int = 1,
     after_query: Callable[[StreamRecord], None] = lambda record: None,
 ) -> StreamRecord:
-    """Adapt a method to the members as a stream, online.
+    """Adapt a method to the members, given by their indices in the target, as a stream, online.
 
-    Parameters
-    ----------
-    method
-        The method that adapts.
-    benchmark
-        Holds the target.
-    members
-        The indices of the members in the target.
-    seed
-        The seed of their order.
-    size
-        Samples per query.
-    kind
-        The kind of stream order.
-    passes
-        How often to stream them. More than once violates burning after reading; an audit must notice it.
-    after_query
-        Called after each query is erased.
+    `kind` is the kind of stream order, and `seed` decides it. More than one of the `passes` violates burning after
+    reading: a leak that the audit must detect. `after_query` is called after each query is erased.
     """
     method.expect(passes * -(-len(members) // size))
 

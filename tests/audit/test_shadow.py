@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from crodobo.audit.membership.findings import Finding, attack_all
 from crodobo.audit.membership.inclusion import draw_members
-from crodobo.audit.membership.shadow import draw_anew, log_probabilities, seed_of_run, stream_members
+from crodobo.audit.membership.shadow import log_probabilities, reseed, seed_of_run, stream_members
 from crodobo.config import MethodSettings
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
@@ -54,7 +54,7 @@ def benchmark() -> Benchmark:
 def run_shadow(kind: type[Method], benchmark: Benchmark, members: np.ndarray, run: int = 0) -> list[Learner]:
     draws = seed_of_run(0, run)
     learners = make_learners(benchmark.source, 1, 0, SETTINGS)
-    draw_anew(learners, draws)
+    reseed(learners, draws)
     method = kind(benchmark.source, augment=benchmark.augment, learners=learners, seed=draws, threads=1)
     chosen = torch.from_numpy(np.flatnonzero(members))
     stream_members(method, benchmark, chosen, seed=draws, size=16)

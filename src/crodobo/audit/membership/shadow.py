@@ -24,7 +24,7 @@ def seed_of_run(seed: int, run: int) -> int:
     return int(np.random.SeedSequence((seed, run)).generate_state(1)[0]) % 2**31
 
 
-def draw_anew(learners: list[Learner], seed: int) -> None:
+def reseed(learners: list[Learner], seed: int) -> None:
     """Give learners of a shared warm start their own random numbers."""
     for number, learner in enumerate(learners):
         learner.generator = Generator().manual_seed(seed * 1009 + number)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from crodobo.audit.membership.inclusion import choose_pool, draw_members
 from crodobo.audit.membership.plan import ShadowTask
-from crodobo.audit.membership.shadow import draw_anew, log_probabilities, seed_of_run, stream_members
+from crodobo.audit.membership.shadow import log_probabilities, reseed, seed_of_run, stream_members
 from crodobo.core.metrics import StreamRecord
 from crodobo.errors import BadCheckpoint, Interrupted
 from crodobo.evaluate.comparison import Task
@@ -32,7 +32,7 @@ def shadow(task: ShadowTask, reporter: LineReporter) -> None:
         members = torch.from_numpy(pool[draw_members(len(pool), task.number, task.seed)])
         draws = seed_of_run(task.seed, task.number)
         learners, _ = load_warm_start(task.warm_start, benchmark, settings.options)
-        draw_anew(learners, draws)
+        reseed(learners, draws)
         options = settings.options.model_copy(update={"seed": draws})
         method = make_method(get_method(settings.method), benchmark, learners, options)
 

@@ -166,10 +166,8 @@ class _Verifier:
         if entry.after == 0 and last:
             self._note("the stream restarts with query 1")
         elif entry.after < last:
-            repeated = _queries_were(entry.after, last)
-            self._note(
-                f"it continues from the checkpoint after query {entry.after}; {repeated} repeated and erased again"
-            )
+            were = _queries_were(entry.after, last)
+            self._note(f"it continues from the checkpoint after query {entry.after}; {were} repeated and erased again")
         elif entry.after == last + 1:
             self._note(f"query {entry.after} has predictions and no receipt: the process ended in between")
         elif entry.after > last:

@@ -63,9 +63,9 @@ def log_probabilities(learners: list[Learner], images: Images, numbers: Tensor) 
 
     BatchNorm uses the running statistics, which are part of the weights, so a score depends on its own sample only.
     """
-    scores = []
+    found = []
     for batch in ahead(in_batches(images, BATCH, numbers)):
         unit = to_unit(batch)
         each = torch.stack([torch.log_softmax(learner.network(unit), dim=1) for learner in learners])
-        scores.append(torch.logsumexp(each, dim=0) - np.log(len(learners)))
-    return torch.cat(scores)
+        found.append(torch.logsumexp(each, dim=0) - np.log(len(learners)))
+    return torch.cat(found)

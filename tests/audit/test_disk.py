@@ -1,4 +1,4 @@
-"""Traces of images are found wherever they may hide, and nothing is found where there is none."""
+"""Traces of images are found in every hiding place, and nothing is found where there are none."""
 
 import base64
 import gzip
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from crodobo.audit import contents
 from crodobo.audit.disk import audit_disk
-from crodobo.audit.patterns import Trace, payload_start, pieces
+from crodobo.audit.patterns import Pattern, payload_start, pieces
 from crodobo.audit.search import CHUNK, Searcher
 from crodobo.data.decode import decode
 from crodobo.errors import BadData
@@ -42,7 +42,7 @@ def secret(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What a run has written, with nothing of the secret."""
+    """Files that a run wrote, without the secret."""
     path = tmp_path / "run"
     (path / "state").mkdir(parents=True)
     (path / "other.png").write_bytes(encode(seed=1))
@@ -92,7 +92,7 @@ HIDDEN: dict[str, Callable[[Path], bytes]] = {
 
 
 @pytest.mark.parametrize("hide", HIDDEN.values(), ids=HIDDEN)
-def test_what_is_hidden_is_found(hide: Callable[[Path], bytes], secret: Path, folder: Path) -> None:
+def test_a_hidden_image_is_found(hide: Callable[[Path], bytes], secret: Path, folder: Path) -> None:
     place = folder / "state" / ".hidden"
     place.write_bytes(hide(secret))
     found = audit_disk(folder, [secret], sizes=[SIZE]).found
@@ -106,16 +106,16 @@ def test_a_tensor_in_a_checkpoint_is_found(secret: Path, folder: Path) -> None:
     assert "checkpoint.safetensors: pixels at 16×16, CHW, floats of" in found
 
 
-def test_where_there_is_nothing_nothing_is_found(secret: Path, folder: Path) -> None:
+def test_nothing_is_found_in_clean_files(secret: Path, folder: Path) -> None:
     report = audit_disk(folder, [secret], sizes=[SIZE])
     assert (report.found, report.noted) == ([], [])
     assert report.checked[0].startswith(f"5 files under {folder}, ")
-    assert any("encoded anew, rescaled" in text for text in report.unseen)
+    assert any("encoded again, rescaled" in text for text in report.unseen)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF"])
-def test_another_image_of_the_same_kind_is_not_taken_for_it(kind: str, mode: str, tmp_path: Path, folder: Path) -> None:
+def test_another_image_of_the_same_format_does_not_match(kind: str, mode: str, tmp_path: Path, folder: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(encode(kind, mode=mode))
     (folder / "alike").write_bytes(encode(kind, seed=1, mode=mode))
@@ -124,20 +124,20 @@ def test_another_image_of_the_same_kind_is_not_taken_for_it(kind: str, mode: str
     assert any("encoded bytes" in text for text in audit_disk(folder, [secret], sizes=[SIZE]).found)
 
 
-def test_plain_areas_are_not_looked_for_and_a_plain_image_is_told_of(tmp_path: Path, folder: Path) -> None:
+def test_plain_areas_are_skipped_and_plain_images_are_noted(tmp_path: Path, folder: Path) -> None:
     plain = tmp_path / "plain.png"
     Image.new("L", (20, 20), 7).save(plain)
     (folder / "zeros").write_bytes(bytes([7]) * 10_000)
     report = audit_disk(folder, [plain], sizes=[SIZE])
     assert report.sound
-    assert f"{plain} is too plain for its pixels to be looked for" in report.noted
+    assert f"{plain} is too plain to search for its pixels." in report.noted
     tiny = tmp_path / "tiny.png"
     tiny.write_bytes(encode(mode="L", size=(2, 2)))
     report = audit_disk(folder, [tiny])
-    assert report.noted == [f"{tiny} is too small or too plain for its encoded bytes to be looked for"]
+    assert report.noted == [f"{tiny} is too small or too plain to search for its encoded bytes."]
 
 
-def test_the_size_is_that_of_the_models_in_the_folder(secret: Path, folder: Path) -> None:
+def test_the_default_size_is_that_of_the_models_in_the_folder(secret: Path, folder: Path) -> None:
     from crodobo import SourceOnly
     from crodobo.core.source import Source
     from crodobo.session.model import save_model
@@ -151,24 +151,24 @@ def test_the_size_is_that_of_the_models_in_the_folder(secret: Path, folder: Path
     assert not audit_disk(folder, [secret]).sound
 
 
-def test_ways_to_make_it_square_are_all_tried_unless_one_is_given(secret: Path, folder: Path) -> None:
+def test_all_fits_are_searched_unless_one_is_given(secret: Path, folder: Path) -> None:
     (folder / "leak").write_bytes(decode(secret.read_bytes(), (3, SIZE, SIZE), "pad").tobytes())
     assert not audit_disk(folder, [secret], sizes=[SIZE]).sound
     assert not audit_disk(folder, [secret], sizes=[SIZE], fit="pad").sound
     assert audit_disk(folder, [secret], sizes=[SIZE], fit="squash").sound
 
 
-def test_a_folder_of_images_and_many_finds(tmp_path: Path, folder: Path) -> None:
+def test_many_finds_are_summarised(tmp_path: Path, folder: Path) -> None:
     images = tmp_path / "images"
     images.mkdir()
     for number in range(30):
         (images / f"{number}.png").write_bytes(encode(seed=100 + number))
     (folder / "all").write_bytes(b"".join(path.read_bytes() for path in images.iterdir()))
     found = audit_disk(folder, [images], sizes=[SIZE]).found
-    assert (len(found), found[-1]) == (21, "and 10 more")
+    assert (len(found), found[-1]) == (21, "And 10 more.")
 
 
-def test_what_cannot_be_looked_into_is_told_of(secret: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_unpacked_are_noted(secret: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "torn.gz").write_bytes(gzip.compress(secret.read_bytes())[:100])
     (folder / "no.zip").write_bytes(b"PK and no zip")
     deep = secret.read_bytes()
@@ -177,15 +177,13 @@ def test_what_cannot_be_looked_into_is_told_of(secret: Path, folder: Path, monke
     (folder / "deep.gz").write_bytes(deep)
     report = audit_disk(folder, [secret], sizes=[SIZE])
     noted = " ".join(report.noted)
-    assert all(
-        name in noted for name in ("torn.gz could not be unpacked", "no.zip could not", "packed more than 3 times")
-    )
+    assert all(name in noted for name in ("torn.gz was not unpacked", "no.zip was not", "packed more than 3 times"))
     monkeypatch.setattr(contents, "LARGEST", 1000)
     (folder / "bomb.gz").write_bytes(gzip.compress(bytes(2000)))
-    assert "becomes larger than" in " ".join(audit_disk(folder, [secret], sizes=[SIZE]).noted)
+    assert "it is larger than" in " ".join(audit_disk(folder, [secret], sizes=[SIZE]).noted)
 
 
-def test_a_file_that_cannot_be_read_is_a_find(secret: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_a_finding(secret: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.open
 
     def refuse(self: Path, *arguments: str, **named: str) -> object:
@@ -195,7 +193,7 @@ def test_a_file_that_cannot_be_read_is_a_find(secret: Path, folder: Path, monkey
 
     monkeypatch.setattr(Path, "open", refuse)
     (found,) = audit_disk(folder, [secret], sizes=[SIZE]).found
-    assert "noise.bin could not be read (Permission denied)" in found
+    assert "noise.bin is not readable (Permission denied)" in found
 
 
 def test_links_are_not_followed(secret: Path, folder: Path) -> None:
@@ -203,38 +201,38 @@ def test_links_are_not_followed(secret: Path, folder: Path) -> None:
     assert audit_disk(folder, [secret], sizes=[SIZE]).sound
 
 
-def test_wrong_use_is_a_sentence(tmp_path: Path, secret: Path, folder: Path) -> None:
-    with pytest.raises(BadData, match="there is no folder"):
+def test_invalid_arguments_give_one_sentence(tmp_path: Path, secret: Path, folder: Path) -> None:
+    with pytest.raises(BadData, match="There is no folder"):
         audit_disk(tmp_path / "nowhere", [secret])
-    with pytest.raises(BadData, match=r"there is no .*nowhere to look for"):
+    with pytest.raises(BadData, match=r"There is no .*nowhere to search for"):
         audit_disk(folder, [tmp_path / "nowhere"])
     (tmp_path / "none").mkdir()
-    with pytest.raises(BadData, match="there is no image to look for"):
+    with pytest.raises(BadData, match="There is no image to search for"):
         audit_disk(folder, [tmp_path / "none"])
     text = tmp_path / "text.png"
     text.write_text("no picture")
-    with pytest.raises(BadData, match="cannot be looked for: it is not an image"):
+    with pytest.raises(BadData, match="cannot be searched for: it is not an image"):
         audit_disk(folder, [text], sizes=[SIZE])
 
 
 @given(before=st.integers(0, 40), length=st.sampled_from([8, 9, 31, 32, 128]), after=st.integers(0, 9))
-def test_a_piece_is_found_at_every_place(before: int, length: int, after: int) -> None:
+def test_a_pattern_is_found_at_every_position(before: int, length: int, after: int) -> None:
     piece = np.random.default_rng(length).bytes(length)
-    searcher = Searcher([Trace(piece, "image", "form")])
+    searcher = Searcher([Pattern(piece, "image", "form")])
     content = b"\0" * before + piece + b"\0" * after
     assert [place for _, place in searcher.find(content)] == [before]
     assert list(searcher.find(content.replace(piece, piece[:-1] + bytes([piece[-1] ^ 1])))) == []
 
 
 @pytest.mark.parametrize("place", [CHUNK - 40, CHUNK - 32, CHUNK - 1, CHUNK, CHUNK + 1])
-def test_a_piece_across_two_chunks_is_found_once(place: int) -> None:
+def test_a_pattern_across_two_chunks_is_found_once(place: int) -> None:
     piece = np.random.default_rng(0).bytes(32)
     content = bytearray(CHUNK + 100)
     content[place : place + 32] = piece
-    assert [found for _, found in Searcher([Trace(piece, "a", "b")]).find(bytes(content))] == [place]
+    assert [found for _, found in Searcher([Pattern(piece, "a", "b")]).find(bytes(content))] == [place]
 
 
-def test_the_tables_of_a_jpeg_with_a_small_picture_in_its_header_are_left_out() -> None:
+def test_jpeg_tables_are_skipped_even_with_a_thumbnail_in_the_header() -> None:
     small, large = encode("JPEG", size=(8, 8)), encode("JPEG")
     segment = b"\xff\xe1" + (len(small) + 2).to_bytes(2, "big") + small
     content = large[:2] + segment + large[2:]
@@ -242,7 +240,7 @@ def test_the_tables_of_a_jpeg_with_a_small_picture_in_its_header_are_left_out() 
     assert b"\xff\xc4" not in content[payload_start(content) :]
 
 
-def test_pieces_are_spread_over_the_whole() -> None:
+def test_pieces_are_spread_over_all_values() -> None:
     values = np.random.default_rng(0).integers(0, 256, 32 * 1000, dtype=np.uint8)
     found = pieces(values)
     places = [values.tobytes().index(piece) for piece in found]

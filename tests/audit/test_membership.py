@@ -1,4 +1,4 @@
-"""Attacks and their figures, against derivations of their own."""
+"""Attacks and their figures, compared with independent derivations."""
 
 import math
 
@@ -33,13 +33,11 @@ def all_members(runs: int, samples: int, seed: int = 0) -> np.ndarray:
     return np.stack([draw_members(samples, run, seed) for run in range(runs)])
 
 
-# Who is in which run
+# Members of each run
 
 
 @given(st.integers(2, 20), st.integers(2, 50), st.integers(0, 5))
-def test_every_sample_is_in_half_of_the_runs_also_of_those_that_an_attack_learns_from(
-    pairs: int, samples: int, seed: int
-) -> None:
+def test_every_sample_is_in_half_of_the_runs_and_of_an_attacks_shadows(pairs: int, samples: int, seed: int) -> None:
     members = all_members(2 * pairs, samples, seed)
     assert (members.sum(axis=0) == pairs).all()
     assert set(members.sum(axis=1)) <= {samples // 2, samples - samples // 2}
@@ -49,25 +47,25 @@ def test_every_sample_is_in_half_of_the_runs_also_of_those_that_an_attack_learns
         assert (members[others].sum(axis=0) == pairs - 1).all()
 
 
-def test_pairs_differ_by_chance_and_repeat_by_seed() -> None:
+def test_pairs_are_random_and_repeatable() -> None:
     assert (draw_members(50, 4, seed=1) == draw_members(50, 4, seed=1)).all()
     drawn = {draw_members(50, run, seed).tobytes() for run in range(6) for seed in (0, 1)}
     assert len(drawn) == 12
 
 
-def test_a_pool_is_a_part_of_the_target_without_repeats() -> None:
+def test_a_pool_has_no_repeats() -> None:
     pool = choose_pool(100, 30, seed=0)
     assert len(set(pool.tolist())) == 30
     assert choose_pool(100, None, seed=0).tolist() == choose_pool(100, 200, seed=0).tolist() == list(range(100))
 
 
 @pytest.mark.parametrize("runs", [0, 2, 15])
-def test_runs_that_do_not_come_in_pairs_are_refused(runs: int) -> None:
-    with pytest.raises(BadSettings, match=f"--runs cannot be {runs}: shadow runs come in pairs"):
+def test_odd_or_too_few_runs_are_refused(runs: int) -> None:
+    with pytest.raises(BadSettings, match=f"There cannot be {runs} shadow runs: they come in pairs"):
         check_runs(runs)
 
 
-# What is read off an answer
+# Signals
 
 
 def test_signals_by_hand() -> None:
@@ -79,8 +77,8 @@ def test_signals_by_hand() -> None:
     assert entropy(answers)[0] == pytest.approx(by_hand)
 
 
-def test_the_logit_of_a_probability_near_one_is_not_lost_to_rounding() -> None:
-    answer = np.array([[-1e-30, -40.0]], dtype=np.float32)  # 1 − p is e⁻⁴⁰, which 1 − exp(log p) cannot tell from 0
+def test_the_logit_of_a_probability_near_one_is_exact() -> None:
+    answer = np.array([[-1e-30, -40.0]], dtype=np.float32)  # 1 − p is e⁻⁴⁰, but 1 − exp(log p) rounds to 0
     assert confidence(answer, np.array([0])) == pytest.approx([40.0])
 
 
@@ -89,7 +87,7 @@ def test_the_logit_of_a_probability_near_one_is_not_lost_to_rounding() -> None:
 
 @pytest.mark.parametrize("variance", ["global", "sample"])
 def test_lira_is_a_ratio_of_normal_densities(variance: str, members: np.ndarray, random: np.random.Generator) -> None:
-    """One score after the other, with the density written out, and its own pair out of the estimates."""
+    """Compute each score with the density written out, without its own pair."""
     values = random.normal(size=(RUNS, SAMPLES)) * random.uniform(0.5, 2, size=SAMPLES) + 2 * members
     found = lira(values, members, variance)  # type: ignore[arg-type]
 
@@ -102,7 +100,7 @@ def test_lira_is_a_ratio_of_normal_densities(variance: str, members: np.ndarray,
             [[values[other, sample] for other in others if members[other, sample] == met] for sample in range(SAMPLES)]
             for met in (True, False)
         ]
-        common = [sum(np.var(each, ddof=1) for each in group) / SAMPLES for group in groups]  # all are equally many
+        common = [sum(np.var(each, ddof=1) for each in group) / SAMPLES for group in groups]  # all groups have one size
         for sample in range(0, SAMPLES, 7):
             logs = [
                 density(
@@ -115,9 +113,7 @@ def test_lira_is_a_ratio_of_normal_densities(variance: str, members: np.ndarray,
             assert found[run, sample] == pytest.approx(logs[0] - logs[1])
 
 
-def test_the_attacked_run_and_its_pair_are_not_among_its_own_shadows(
-    members: np.ndarray, random: np.random.Generator
-) -> None:
+def test_an_attack_uses_neither_the_run_nor_its_pair(members: np.ndarray, random: np.random.Generator) -> None:
     values = random.normal(size=(RUNS, SAMPLES))
     changed = values.copy()
     changed[5] += 100
@@ -127,7 +123,7 @@ def test_the_attacked_run_and_its_pair_are_not_among_its_own_shadows(
 
 
 @pytest.mark.parametrize("gap", [0.0, 1.0, 2.0])
-def test_lira_comes_near_the_best_auc_that_there_is(gap: float, random: np.random.Generator) -> None:
+def test_lira_is_close_to_the_best_possible_auc(gap: float, random: np.random.Generator) -> None:
     """Members and others are normal with means `gap` apart: no test has an AUC above Φ(gap / √2)."""
     members = all_members(64, 400)
     values = random.normal(size=members.shape) + gap * members + 3 * random.normal(size=400)
@@ -140,7 +136,7 @@ def test_lira_comes_near_the_best_auc_that_there_is(gap: float, random: np.rando
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
 def test_rmia_counts_the_samples_that_are_dominated(gamma: float, random: np.random.Generator) -> None:
-    """All pairs (x, z), written out."""
+    """Compare all pairs (x, z)."""
     probabilities = random.uniform(0.05, 1, size=(6, 12))
     found = rmia(np.log(probabilities), gamma)
     for run in range(6):
@@ -160,14 +156,14 @@ def brute_force(scores: np.ndarray, members: np.ndarray) -> float:
 
 
 @given(st.integers(0, 1000))
-def test_auc_counts_pairs_and_half_of_the_equal_ones(seed: int) -> None:
+def test_auc_counts_pairs_and_equal_pairs_half(seed: int) -> None:
     random = np.random.default_rng(seed)
     members = all_members(4, 9, seed)
     scores = random.integers(0, 4, size=members.shape).astype(float)
     assert Scores(scores, members).curve().auc == pytest.approx(brute_force(scores, members))
 
 
-def test_a_curve_with_repeats_is_that_of_the_repeated_scores(members: np.ndarray, random: np.random.Generator) -> None:
+def test_weights_of_a_curve_equal_repeated_scores(members: np.ndarray, random: np.random.Generator) -> None:
     scores = random.integers(0, 50, size=members.shape) + 3.0 * members
     runs, samples = random.integers(0, 3, size=RUNS), random.integers(0, 3, size=SAMPLES)
     rows, columns = np.repeat(np.arange(RUNS), runs), np.repeat(np.arange(SAMPLES), samples)
@@ -178,20 +174,21 @@ def test_a_curve_with_repeats_is_that_of_the_repeated_scores(members: np.ndarray
 
 
 def test_true_positive_rates_by_hand() -> None:
-    """Of 8 non-members one is above 4 of 8 members, and the next above 6."""
+    """One of 8 non-members ranks below 4 members, the next below 6."""
     members = np.array([1, 1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0], dtype=bool)
     curve = Scores(-np.arange(16.0)[None], members[None]).curve()
-    assert [curve.true_at(rate) for rate in (0.0, 0.1, 1 / 8, 0.2, 2 / 8, 1.0)] == [0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
+    rates = [curve.true_at(rate) for rate in (0.0, 0.1, 1 / 8, 0.2, 2 / 8, 1.0)]
+    assert rates == pytest.approx([0.5, 0.5, 0.75, 0.75, 1.0, 1.0])
 
 
-def test_where_all_scores_are_equal_the_attacker_tosses_a_coin(members: np.ndarray) -> None:
+def test_equal_scores_are_no_better_than_guessing(members: np.ndarray) -> None:
     estimates = Scores(np.zeros(members.shape), members).estimates(rounds=20)
     assert [each.value for each in estimates.values()] == pytest.approx([0.5, 0.001, 0.01])
     assert estimates["auc"].low == pytest.approx(0.5)
 
 
-def test_intervals_are_wider_where_scores_of_a_run_hang_together(random: np.random.Generator) -> None:
-    """Two runs' luck is not that of a hundred samples."""
+def test_intervals_are_wider_if_scores_of_a_run_are_correlated(random: np.random.Generator) -> None:
+    """The luck of one pair of runs affects a hundred samples."""
     members = all_members(16, 100)
     noise = random.normal(size=members.shape)
     leak = np.repeat(random.normal(size=8), 2)[:, None] * members
@@ -199,44 +196,46 @@ def test_intervals_are_wider_where_scores_of_a_run_hang_together(random: np.rand
     assert together.high - together.low > 2 * (alone.high - alone.low)
 
 
-def test_an_interval_covers_the_truth_nearly_always() -> None:
-    """Null scores in 60 draws: about 57 of their intervals should hold 0.5; a wide one holds it more often."""
-    held = 0
+def test_intervals_nearly_always_cover_the_truth() -> None:
+    """Of 60 intervals of random scores, about 57 should cover 0.5. Wide intervals cover it more often."""
+    covered = 0
     for seed in range(60):
         random = np.random.default_rng(seed)
         members = all_members(16, 40, seed)
         scores = random.normal(size=members.shape) + random.normal(size=40) + random.normal(size=(16, 1))
         auc = Scores(scores, members).estimates(rounds=100)["auc"]
-        held += auc.low <= 0.5 <= auc.high
-    assert held >= 54
+        covered += auc.low <= 0.5 <= auc.high
+    assert covered >= 54
 
 
-def test_every_attack_finds_what_is_there_and_nothing_where_nothing_is(random: np.random.Generator) -> None:
+def test_every_attack_detects_a_leak_and_only_a_leak(random: np.random.Generator) -> None:
     members, labels = all_members(16, 120), random.integers(0, 3, size=120)
     logits = random.normal(size=(16, 120, 3))
-    for gap, found in ((0.0, False), (3.0, True)):
+    for gap, leaks in ((0.0, False), (3.0, True)):
         answers = logits + gap * members[..., None] * (np.arange(3) == labels[:, None])
         answers -= np.logaddexp.reduce(answers, axis=2, keepdims=True)
         finding = attack_all("any", answers, labels, members)
         assert set(finding.attacks) == set(ATTACKS)
         lows = [attacked.estimates["auc"].low for attacked in finding.attacks.values()]
-        assert all((low > 0.5) == found for low in lows)
-        assert (finding.accuracy_on_members > finding.accuracy_on_others + 0.2) == found
-        assert in_words(finding).endswith("The weights remember." if found else "This cannot be told from guessing.")
+        assert all((low > 0.5) == leaks for low in lows)
+        assert (finding.accuracy_on_members > finding.accuracy_on_others + 0.2) == leaks
+        assert in_words(finding).endswith(
+            "The weights reveal membership." if leaks else "indistinguishable from guessing."
+        )
 
 
-def test_a_model_that_never_moved_is_exactly_at_chance(members: np.ndarray, random: np.random.Generator) -> None:
+def test_a_model_that_never_changed_is_exactly_at_chance(members: np.ndarray, random: np.random.Generator) -> None:
     logits = random.normal(size=(SAMPLES, 3)).astype(np.float32)
     answers = np.stack([logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)] * RUNS)
     finding = attack_all("frozen", answers, random.integers(0, 3, size=SAMPLES), members)
     for attacked in finding.attacks.values():
         assert [each.value for each in attacked.estimates.values()] == pytest.approx([0.5, 0.001, 0.01])
     assert in_words(finding).endswith(
-        "he names 0.10 % of the members (0.10 to 0.10; guessing, 0.10). This cannot be told from guessing."
+        "identifies 0.10 % of the members (0.10 to 0.10; guessing: 0.10). This is indistinguishable from guessing."
     )
 
 
-def test_a_curve_begins_at_nothing_and_ends_at_everything() -> None:
+def test_a_curve_goes_from_0_to_1() -> None:
     curve = Curve(np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.8, 1.0]))
-    assert (curve.true_at(0.0), curve.true_at(1.0)) == (0.0, 1.0)
+    assert [curve.true_at(0.0), curve.true_at(1.0)] == pytest.approx([0.0, 1.0])
     assert curve.auc == pytest.approx(0.65)

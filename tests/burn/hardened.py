@@ -1,4 +1,4 @@
-"""A process that is started for strict burning and tells what it finds in itself, as JSON. Run by test_hardened.py."""
+"""A process that relaunches itself for strict burning and prints its own state as JSON. Run by test_hardened.py."""
 
 import ctypes
 import json
@@ -34,7 +34,7 @@ def block(size: int) -> ctypes.c_void_p:
 
 
 def left(place: int, size: int) -> int:
-    """How much of the secret is at an address; the allocator's own notes in a free block are at its start."""
+    """How much of the secret is at an address. The first bytes of a free block belong to the allocator."""
     content = ctypes.string_at(place + 32, size - 32)
     return sum(content[start : start + 8] in SECRET for start in range(0, len(content) - 8, 8))
 
@@ -46,7 +46,7 @@ def freed(size: int) -> int:
 
 
 def moved(size: int, to: int) -> tuple[int, bool]:
-    """What realloc leaves where the block was, and whether it has brought the content along."""
+    """How much realloc leaves at the old place, and whether it kept the content."""
     place = block(size)
     new = libc.realloc(place, ctypes.c_size_t(to))
     kept = min(size, to)
@@ -57,7 +57,7 @@ def moved(size: int, to: int) -> tuple[int, bool]:
 
 
 class Hoarder(CroDoBo):
-    """Keeps a copy of what it is given."""
+    """A method that keeps a copy of its query."""
 
     kept: torch.Tensor
 
@@ -72,10 +72,8 @@ def main() -> None:
         "pid_is_the_same": os.environ["CRODOBO_LAUNCHED"] == str(os.getpid()),
         "arguments": sys.argv[1:],
         "freed": [freed(size) for size in (64, 1000, 5000, 100_000)],
-        "moved": [
-            moved(*sizes) for sizes in ((64, 5000), (5000, 64), (5000, 4000), (1000, 100_000), (100_000, 60_000))
-        ],
-        "nothing_from_nothing": libc.realloc(block(100), ctypes.c_size_t(0)) is None,
+        "moved": [moved(*sizes) for sizes in SIZES],
+        "realloc_to_zero_frees": libc.realloc(block(100), ctypes.c_size_t(0)) is None,
         "overflow": libc.reallocarray(None, ctypes.c_size_t(2**62), ctypes.c_size_t(8)) is None,
     }
     hardening, memory = harden(), memory_for("strict")

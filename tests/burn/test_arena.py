@@ -1,4 +1,4 @@
-"""A query's memory: where it lies, that it is overwritten, and what the system was told of it."""
+"""The arena: its protections, its allocator, and that it overwrites what it held."""
 
 import ctypes
 import subprocess
@@ -17,7 +17,7 @@ from crodobo.core.query import Query
 
 
 def flags_at(address: int) -> set[str]:
-    """What the system knows of the memory at an address."""
+    """The kernel's flags for the memory at an address."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first = line.split(maxsplit=1)[0]
@@ -26,15 +26,15 @@ def flags_at(address: int) -> set[str]:
             inside = start <= address < end
         elif inside and line.startswith("VmFlags:"):
             return set(line.split()[1:])
-    raise AssertionError("there is no such memory")
+    raise AssertionError("no such memory")
 
 
-def test_what_it_holds_is_locked_left_out_of_dumps_and_wiped_on_fork() -> None:
+def test_memory_is_locked_not_dumped_and_wiped_on_fork() -> None:
     held = Arena().take(torch.rand(100))
     assert {"lo", "dd", "wf"} <= flags_at(held.data_ptr())
 
 
-def test_a_forked_process_finds_it_empty() -> None:
+def test_the_arena_is_empty_in_a_forked_process() -> None:
     code = (
         "import os, torch\n"
         "from crodobo.burn.arena import Arena\n"
@@ -45,12 +45,12 @@ def test_a_forked_process_finds_it_empty() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_memory_that_cannot_be_locked_is_one_sentence() -> None:
+def test_an_error_says_that_memory_cannot_be_locked() -> None:
     code = (
         "import os, resource\n"
         "from crodobo.burn.arena import Arena\n"
         "resource.setrlimit(resource.RLIMIT_MEMLOCK, (2**16, 2**16))\n"
-        "os.getuid() or os.setuid(65534)\n"  # root may lock all it likes
+        "os.getuid() or os.setuid(65534)\n"  # root has no limit
         "Arena()"
     )
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -61,9 +61,7 @@ def test_memory_that_cannot_be_locked_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_a_tensor_is_moved_as_it_is_and_overwritten_where_it_was(
-    dtype: torch.dtype, layout: torch.memory_format
-) -> None:
+def test_take_copies_a_tensor_and_overwrites_the_original(dtype: torch.dtype, layout: torch.memory_format) -> None:
     tensor = (torch.rand(2, 3, 5, 7) * 255).to(dtype).contiguous(memory_format=layout)
     before = tensor.clone()
     held = Arena().take(tensor)
@@ -72,7 +70,7 @@ def test_a_tensor_is_moved_as_it_is_and_overwritten_where_it_was(
     assert not tensor.any()
 
 
-def test_what_it_holds_already_stays_where_it_is() -> None:
+def test_a_view_into_the_arena_is_not_copied() -> None:
     arena = Arena()
     held = arena.take(torch.rand(4, 5))
     view = held[1:3]
@@ -80,13 +78,13 @@ def test_what_it_holds_already_stays_where_it_is() -> None:
     assert view.any()
 
 
-def test_a_part_of_a_gradient_stays_where_it_is() -> None:
+def test_a_tensor_of_an_autograd_graph_is_not_copied() -> None:
     weight = torch.ones(3, requires_grad=True)
     product = weight * 2
     assert Arena().take(product) is product
 
 
-def test_room_that_was_burned_is_used_again() -> None:
+def test_memory_of_burned_tensors_is_reused() -> None:
     arena = Arena()
     for _ in range(50):
         tensors = [arena.take(torch.rand(1000 + 100 * number)) for number in range(10)]
@@ -96,7 +94,7 @@ def test_room_that_was_burned_is_used_again() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.booleans()), max_size=60))
-def test_tensors_never_share_room_and_what_was_burned_is_zero(requests: list[tuple[int, bool]]) -> None:
+def test_tensors_never_overlap_and_burned_memory_is_zero(requests: list[tuple[int, bool]]) -> None:
     arena = Arena()
     alive: list[tuple[torch.Tensor, int]] = []
     for value, (size, burns) in enumerate(requests, start=1):
@@ -109,7 +107,7 @@ def test_tensors_never_share_room_and_what_was_burned_is_zero(requests: list[tup
         assert all(bool((tensor == value).all()) for tensor, value in alive)
 
 
-def test_a_query_lives_in_it_and_goes_with_it() -> None:
+def test_a_query_in_the_arena_is_erased_with_its_views() -> None:
     arena, images = Arena(), np.full((2, 1, 8, 8), 200, np.uint8)
     query = Query(images, arena)
     assert not images.any()
@@ -122,7 +120,7 @@ def test_a_query_lives_in_it_and_goes_with_it() -> None:
     assert query.wiped == 128 + 2 * 512
 
 
-def test_a_view_that_is_the_image_itself_is_not_lost() -> None:
+def test_owning_the_image_itself_keeps_it() -> None:
     with Query(torch.full((1, 1, 8, 8), 51, dtype=torch.uint8), Arena()) as query:
         pixels = query.pixels()
         assert query.own(pixels) is pixels
@@ -138,7 +136,7 @@ def test_without_burning_nothing_is_overwritten() -> None:
     assert images.all()
 
 
-def test_pages_are_given_back_with_the_arena() -> None:
+def test_deleting_the_arena_unmaps_its_memory() -> None:
     arena = Arena()
     held = arena.take(torch.ones(10**6))
     address = held.data_ptr()
@@ -147,7 +145,7 @@ def test_pages_are_given_back_with_the_arena() -> None:
         flags_at(address)
 
 
-def test_memory_that_nobody_uses_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_memory_is_returned_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crodobo.burn.arena.SPARE", 4 * 2**20)
     arena = Arena()
     held = [arena.take(torch.ones(2**19)) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""Canaries are found wherever a piece of them is left, in every form that the real path gives them."""
+"""Any piece of a canary is found, in every form that a real image takes."""
 
 import io
 
@@ -27,27 +27,27 @@ def forms(canary: Canary, channels: int = 1) -> dict[str, list[bytes]]:
     return found
 
 
-def held(content: bytes, needles: list[bytes]) -> bool:
+def contains_any(content: bytes, needles: list[bytes]) -> bool:
     return any(needle in content for needle in needles)
 
 
 @given(SEEDS, st.integers(0, 50), st.booleans())
-def test_any_eleven_values_in_a_row_hold_a_needle(seed: str, start: int, mirrored: bool) -> None:
+def test_any_eleven_adjacent_values_contain_a_needle(seed: str, start: int, mirrored: bool) -> None:
     canary = Canary(seed)
     row = canary.row(64)[::-1] if mirrored else canary.row(64)
     piece = np.frombuffer(row[start : start + 11], np.uint8)
-    assert held(piece.tobytes(), forms(canary)["bytes"])
-    assert held((piece / np.float32(255)).tobytes(), forms(canary)["floats"])
+    assert contains_any(piece.tobytes(), forms(canary)["bytes"])
+    assert contains_any((piece / np.float32(255)).tobytes(), forms(canary)["floats"])
 
 
 @given(SEEDS, SEEDS)
-def test_another_canary_is_not_taken_for_it(one: str, other: str) -> None:
+def test_needles_do_not_match_another_canary(one: str, other: str) -> None:
     if one != other:
-        assert not held(Canary(one).row(512), forms(Canary(other))["bytes"])
+        assert not contains_any(Canary(one).row(512), forms(Canary(other))["bytes"])
 
 
 @pytest.mark.parametrize("shape", [(1, 32, 32), (3, 32, 32), (3, 17, 20)])
-def test_it_is_an_image_and_decodes_to_its_rows(shape: tuple[int, int, int]) -> None:
+def test_a_canary_decodes_to_its_rows(shape: tuple[int, int, int]) -> None:
     canary = Canary("0")
     assert Image.open(io.BytesIO(canary.encoded(shape))).size == (shape[2], shape[1])
     assert (decode(canary.encoded(shape), shape) == np.frombuffer(canary.row(shape[2]), np.uint8)).all()
@@ -55,7 +55,7 @@ def test_it_is_an_image_and_decodes_to_its_rows(shape: tuple[int, int, int]) -> 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("backbone", ["small", "resnet18"])
-def test_floats_are_to_the_bit_what_torch_makes_of_them(channels: int, backbone: str) -> None:
+def test_float_needles_equal_the_floats_of_torch_bit_by_bit(channels: int, backbone: str) -> None:
     canary, shape = Canary("7"), (channels, 32, 32)
     network = Network(build_backbone(backbone, shape), 4)
     batch = torch.from_numpy(decode(canary.encoded(shape), shape))[None]
@@ -75,8 +75,8 @@ def test_floats_are_to_the_bit_what_torch_makes_of_them(channels: int, backbone:
     assert forms_in(scaled.permute(0, 2, 3, 1)) >= {f"normalised floats{last}"}
 
 
-class Pretended(ProcessMemory):
-    """A process with one region of this content."""
+class FakeMemory(ProcessMemory):
+    """A process with one region."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -90,14 +90,14 @@ class Pretended(ProcessMemory):
 
 
 @pytest.mark.parametrize("place", [0, CHUNK - 8, CHUNK - 3, CHUNK, 2 * CHUNK - 1])
-def test_a_trace_across_two_pieces_is_counted_once(place: int) -> None:
+def test_a_needle_across_two_chunks_is_counted_once(place: int) -> None:
     content = bytes(place) + b"a needle" + bytes(CHUNK)
-    found = scan(Pretended(content), [Needle(b"a needle", "bytes"), Needle(b"another, longer needle", "bytes")])
+    found = scan(FakeMemory(content), [Needle(b"a needle", "bytes"), Needle(b"another, longer needle", "bytes")])
     assert [(find.address, find.bytes) for find in found.finds] == [(place, 8)]
     assert (found.found, found.scanned) == (8, len(content))
 
 
-def test_a_real_process_is_searched() -> None:
+def test_this_process_is_searched() -> None:
     secret = bytearray(b"%d is nowhere else" % id(object()))
     own = ProcessMemory.of("self")
     try:

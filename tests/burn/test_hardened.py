@@ -1,4 +1,4 @@
-"""A process that was started for strict burning: what is in force, what freed memory holds, and its proof."""
+"""A process relaunched for strict burning: its protections, its freed memory, and its proof."""
 
 import json
 import os
@@ -25,46 +25,49 @@ def hardened() -> dict[str, Any]:
     return report
 
 
-def test_it_is_the_same_process_with_the_same_arguments(hardened: dict[str, Any]) -> None:
+def test_the_relaunched_process_keeps_its_number_and_arguments(hardened: dict[str, Any]) -> None:
     assert hardened["pid_is_the_same"]
     assert hardened["arguments"] == ["an argument", "ä"]
 
 
-def test_freed_memory_holds_nothing(hardened: dict[str, Any]) -> None:
+def test_freed_memory_is_overwritten(hardened: dict[str, Any]) -> None:
     assert hardened["allocator"] == "zero-on-free"
     assert hardened["freed"] == [0, 0, 0, 0]
 
 
-def test_memory_that_grows_shrinks_or_moves_keeps_its_content_and_leaves_nothing(hardened: dict[str, Any]) -> None:
+def test_realloc_keeps_the_content_and_leaves_nothing_behind(hardened: dict[str, Any]) -> None:
     assert hardened["moved"] == [[0, True]] * 5
-    assert hardened["nothing_from_nothing"]
+    assert hardened["realloc_to_zero_frees"]
     assert hardened["overflow"]
 
 
-def test_there_are_no_core_dumps_and_it_is_closed_to_others(hardened: dict[str, Any]) -> None:
+def test_core_dumps_are_off_and_the_process_is_closed_to_others(hardened: dict[str, Any]) -> None:
     assert hardened["core"] == [0, 0]
     assert hardened["dumpable"] == 0
     assert not hardened["others_may_open_it"]
 
 
-def test_its_proof_finds_nothing_and_leaves_the_learners_as_they_were(hardened: dict[str, Any]) -> None:
+def test_the_proof_finds_nothing_and_changes_no_learner(hardened: dict[str, Any]) -> None:
     assert hardened["proof"]["found"] == 0
     assert hardened["proof"]["scanned"] > 10**8
     assert hardened["proof"]["unreadable"] == 0
     assert hardened["changed"] == []
-    assert re.search(r"^burn proof: of a test query nothing is left in \d+ MB of memory", hardened["said"][-1])
+    assert re.search(r"^Burn proof: nothing of a test query is left in \d+ MB of memory", hardened["said"][-1])
 
 
-def test_a_method_that_keeps_a_copy_is_refused_with_the_place(hardened: dict[str, Any]) -> None:
-    """8 images of 16×16 as floats, of which rows of 16 hold a needle each two or three times over."""
-    found = re.match(r"of a test query that was burned, (\d+) bytes as floats in \S.*, from 0x", hardened["hoarder"])
+def test_a_method_that_keeps_a_copy_is_refused_with_its_location(hardened: dict[str, Any]) -> None:
+    """8 images of 16×16 as floats. Each row of 16 contains a needle two or three times."""
+    found = re.match(
+        r"A test query was burned, but traces are still in memory: (\d+) bytes as floats in \S.*, from 0x",
+        hardened["hoarder"],
+    )
     assert found
     assert 8 * 256 * 4 / 2 <= int(found[1]) <= 8 * 256 * 4 * 2
-    assert "no private image was read" in hardened["hoarder"]
+    assert "No private image was read" in hardened["hoarder"]
     assert "\n" not in hardened["hoarder"]
 
 
-def test_a_process_that_was_not_started_for_it_is_refused_with_all_that_is_missing() -> None:
+def test_a_process_that_was_not_relaunched_is_refused_with_everything_missing() -> None:
     harden.cache_clear()
     with pytest.raises(NotHardened) as refusal:
         harden()
@@ -77,33 +80,34 @@ def test_a_process_that_was_not_started_for_it_is_refused_with_all_that_is_missi
     [
         ("MKL_DISABLE_FAST_MM", "0", "MKL_DISABLE_FAST_MM"),
         ("PYTHONMALLOC", "pymalloc", "PYTHONMALLOC"),
+        ("LD_BIND_NOW", "", "LD_BIND_NOW"),
         ("LD_PRELOAD", "", "freed memory is not overwritten"),
     ],
 )
-def test_one_missing_part_is_enough(name: str, value: str, part: str) -> None:
+def test_one_missing_protection_is_enough_to_refuse(name: str, value: str, part: str) -> None:
     code = "from crodobo.burn.hardening import harden; harden()"
     variables = launch.environment() | {name: value}
     failed = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)
-    assert re.search(rf"NotHardened: strict burning cannot start: {part}[^;]*\. ", failed.stderr)
+    assert re.search(rf"NotHardened: Strict burning cannot start: {part}[^;]*\. ", failed.stderr)
 
 
-def test_a_started_process_does_not_start_itself_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relaunched_process_does_not_relaunch_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(launch.MARK, str(os.getpid()))
-    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("relaunched again"))
     launch.relaunch()
 
 
-def test_a_child_of_such_a_process_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_of_a_relaunched_process_does_not_count_as_relaunched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(launch.MARK, str(os.getppid()))
     assert not launch.launched()
 
 
-def test_a_preload_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_preload_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "/their/library.so")
     assert launch.environment()["LD_PRELOAD"] == f"{allocator.LIBRARY}:/their/library.so"
 
 
-def test_without_our_library_others_stand_in_and_say_what_they_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_our_library_other_allocators_are_used_and_state_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "LIBRARY", Path("/nowhere/zero_on_free.so"))
     found = allocator.best()
     assert found
@@ -119,7 +123,7 @@ def test_without_our_library_others_stand_in_and_say_what_they_leave(monkeypatch
     assert allocator.best() is None
 
 
-def test_without_any_allocator_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_allocator_the_error_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "ALLOCATORS", ())
     with pytest.raises(NotHardened, match="C compiler") as refusal:
         launch.environment()

@@ -1,4 +1,4 @@
-"""Ways by which something of a query could get out: an error that is kept, a log, a file somewhere."""
+"""Side doors through which part of a query could leak: a kept error, a log, a file."""
 
 import gc
 import json
@@ -27,11 +27,11 @@ def living_tensors() -> list[Tensor]:
 
 
 class Broken(Exception):
-    """Not of torch, not of crodobo."""
+    """An error that neither torch nor crodobo raises."""
 
 
 @pytest.mark.parametrize("learners", [1, 2], ids=["in sequence", "in threads"])
-def test_an_error_that_is_kept_keeps_nothing_of_the_step(source: Source, learners: int) -> None:
+def test_a_kept_error_keeps_no_tensor_of_the_step(source: Source, learners: int) -> None:
     method = CroDoBo(source, learners=learners, warmup=0, threads=1)
 
     def update(*_: object) -> bool:
@@ -49,7 +49,7 @@ def test_an_error_that_is_kept_keeps_nothing_of_the_step(source: Source, learner
     frame_variables = []
     trace = kept[0].__traceback__
     assert trace
-    trace = trace.tb_next  # the first frame is this test's own
+    trace = trace.tb_next  # skip the frame of this test
     while trace:
         frame_variables += list(trace.tb_frame.f_locals)
         trace = trace.tb_next
@@ -58,7 +58,7 @@ def test_an_error_that_is_kept_keeps_nothing_of_the_step(source: Source, learner
     assert not any(tensor.detach().any() for tensor in new if tensor.ndim > 1 and len(tensor) == 6), "views are zeros"
 
 
-def test_causes_of_an_error_are_let_go_too() -> None:
+def test_frames_of_an_errors_cause_are_cleared_too() -> None:
     def fail(batch: Tensor) -> None:
         try:
             raise Broken
@@ -86,7 +86,7 @@ def test_causes_of_an_error_are_let_go_too() -> None:
     ],
     ids=str,
 )
-def test_a_log_takes_nothing_that_is_not_on_its_list(fields: dict[str, object], tmp_path: Path) -> None:
+def test_a_log_refuses_unknown_fields_and_values(fields: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     with Log(path) as log, pytest.raises(CrodoboError, match=r"^a log has no ") as refusal:
         log.write("query", **fields)
@@ -94,15 +94,15 @@ def test_a_log_takes_nothing_that_is_not_on_its_list(fields: dict[str, object], 
     assert path.read_bytes() == b""
 
 
-def test_an_event_that_is_not_on_the_list_is_refused() -> None:
+def test_a_log_refuses_unknown_events() -> None:
     with Log() as log, pytest.raises(CrodoboError, match="no such value for `event`"):
         log.write("a patient came")
 
 
-def test_nothing_of_the_inbox_is_in_any_file_that_is_left(
+def test_no_file_left_behind_contains_an_image_of_the_inbox(
     tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Output, state, cache and temporary folder; only the copies that the test keeps have it, and are found."""
+    """Output, state, cache and temporary folder are clean. A stray copy is found."""
     random = np.random.default_rng(0)
     for folder, count in (("public/a", 6), ("public/b", 6), ("inbox", 8), ("private", 0)):
         (tmp_path / folder).mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_nothing_of_the_inbox_is_in_any_file_that_is_left(
     assert report.found == []
     files = [path for path in left.rglob("*") if path.is_file()]
     assert {"ledger.jsonl", "predictions.csv", "log.jsonl", "checkpoint.safetensors"} <= {path.name for path in files}
-    assert any((left / "cache").rglob("*")), "the public source is there, the private images are not"
+    assert any((left / "cache").rglob("*")), "the cache holds the public source"
 
     events = [json.loads(line) for line in (left / "log.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events if event["event"] != "checkpoint"] == [

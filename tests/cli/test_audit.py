@@ -38,20 +38,20 @@ def test_a_sound_ledger(ledger: Path, crodobo: Crodobo) -> None:
     status, out, errors = crodobo("audit", "ledger", ledger)
     assert (status, errors) == (0, "")
     assert section(out, "checked") == [
-        f"5 lines of {ledger}: form, hash, number, the hash of the line before",
-        "3 receipts: 24 samples, 12288 bytes overwritten, 0 scans",
+        f"5 lines of {ledger}: format, hash, number, and the hash of the line before.",
+        "3 receipts: 24 samples, 12288 bytes overwritten, 0 scans.",
     ]
     assert section(out, "found") == ["nothing"]
     unseen = " ".join(section(out, "cannot see"))
-    assert "--expect-head" in unseen
-    assert "memory" in unseen
+    assert "last hash" in unseen
+    assert "Memory" in unseen
 
 
 def test_a_find_has_status_1_and_names_the_line(ledger: Path, crodobo: Crodobo) -> None:
     ledger.write_bytes(ledger.read_bytes().replace(b'"query":2', b'"query":7'))
     status, out, errors = crodobo("audit", "ledger", ledger)
     assert (status, errors) == (1, "")
-    assert section(out, "found") == ["line 3 was edited: its hash is of other content"]
+    assert section(out, "found") == ["Line 3 was edited: its hash does not match its content."]
 
 
 def test_a_hash_that_was_kept(ledger: Path, crodobo: Crodobo) -> None:
@@ -83,12 +83,12 @@ def test_keys_and_what_they_tell(tmp_path: Path, ledger: Path, crodobo: Crodobo)
         writer.begin({})
     status, out, _ = crodobo("audit", "ledger", signed, "--public-key", f"{key}.pub")
     assert status == 0
-    assert "2 signatures, with the given key" in section(out, "checked")
+    assert "2 signatures, with the given key." in section(out, "checked")
     _, out, _ = crodobo("audit", "ledger", signed)
-    assert "whose key it is that the header names" in " ".join(section(out, "cannot see"))
+    assert "Whose key the header names" in " ".join(section(out, "cannot see"))
     assert crodobo("audit", "ledger", ledger, "--public-key", f"{key}.pub")[0] == 1
     status, _, errors = crodobo("audit", "keygen", key)
-    assert (status, errors) == (2, f"error: {key} is there already and is not replaced; name another file\n")
+    assert (status, errors) == (2, f"error: {key} exists already and is not replaced. Choose another name.\n")
 
 
 def test_a_folder_is_looked_through(tmp_path: Path, crodobo: Crodobo) -> None:
@@ -101,7 +101,7 @@ def test_a_folder_is_looked_through(tmp_path: Path, crodobo: Crodobo) -> None:
     status, out, errors = crodobo(*command)
     assert (status, errors) == (0, "")
     assert section(out, "found") == ["nothing"]
-    assert "their pixels at 16×16" in section(out, "checked")[1]
+    assert "pixels at 16×16" in section(out, "checked")[1]
     assert len(section(out, "cannot see")) == 4
     (folder / "leak").write_bytes(values.tobytes())
     status, out, _ = crodobo(*command, "--fit", "squash")
@@ -112,15 +112,15 @@ def test_a_folder_is_looked_through(tmp_path: Path, crodobo: Crodobo) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["ledger", "nowhere"], "the ledger nowhere cannot be read"),
+        (["ledger", "nowhere"], "The ledger nowhere is not readable"),
         (["ledger"], "Missing argument"),
-        (["ledger", "{ledger}", "--public-key", "nowhere"], "the key nowhere cannot be read"),
+        (["ledger", "{ledger}", "--public-key", "nowhere"], "The key nowhere is not readable"),
         (["magic"], "No such command"),
         (["disk", "."], "Missing option '--pattern'"),
-        (["disk", "nowhere", "--pattern", "{ledger}"], "there is no folder nowhere"),
-        (["disk", ".", "--pattern", "nowhere"], "there is no nowhere to look for"),
+        (["disk", "nowhere", "--pattern", "{ledger}"], "There is no folder nowhere"),
+        (["disk", ".", "--pattern", "nowhere"], "There is no file or folder nowhere to search for"),
         (["disk", ".", "--pattern", "x", "--fit", "magic"], "'magic' is not one of"),
-        (["keygen", "/dev/null/key"], "cannot be written"),
+        (["keygen", "/dev/null/key"], "is not writable"),
     ],
 )
 def test_wrong_use_has_status_2_and_one_sentence(

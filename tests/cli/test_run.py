@@ -228,7 +228,7 @@ def test_a_run_in_the_same_folder_goes_on_with_the_ledger(tmp_path: Path, crodob
     assert receipts(tmp_path) == [1, 1]
     report = audit_ledger(tmp_path / LEDGER)
     assert report.sound
-    assert any("the stream begins anew" in text for text in report.noted)
+    assert any("the stream restarts" in text for text in report.noted)
 
 
 def test_a_ledger_is_signed_if_that_is_asked_for(tmp_path: Path, crodobo: Crodobo) -> None:
@@ -237,9 +237,9 @@ def test_a_ledger_is_signed_if_that_is_asked_for(tmp_path: Path, crodobo: Crodob
     assert crodobo(*SHORTEST, "--out", tmp_path / "run", "-q", "--sign-key", key)[0] == 0
     assert crodobo("audit", "ledger", tmp_path / "run" / LEDGER, "--public-key", f"{key}.pub")[0] == 0
     status, _, errors = crodobo(*SHORTEST, "--out", tmp_path / "run", "-q", "--sign-key", tmp_path / "nowhere")
-    assert (status, "cannot be read" in errors) == (2, True)
+    assert (status, "is not readable" in errors) == (2, True)
     status, _, errors = crodobo(*SHORTEST, "--out", tmp_path / "run", "-q")
-    assert (status, "is signed; give its --sign-key" in errors) == (2, True)
+    assert (status, "is signed. Use its signing key" in errors) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -640,7 +640,7 @@ def test_the_ledger_goes_on_with_the_predictions(
     report = audit_ledger(make().state / LEDGER, public_key=load_public_key(tmp_path / "key.pub"))
     assert report.sound
     put("a.png", picture(9))
-    with pytest.raises(CrodoboError, match="is signed; give its --sign-key"):
+    with pytest.raises(CrodoboError, match=r"is signed\. Use its signing key"):
         adapt(make())
     assert len(rows_of(make().predictions)) == 3
 

@@ -1,4 +1,4 @@
-"""A ledger shows every change of it, withstands crashes, has one writer, and holds nothing of a sample."""
+"""A ledger shows every change, survives crashes, has one writer, and holds nothing of a sample."""
 
 import errno
 import hashlib
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from crodobo.audit.ledger import audit_ledger
 from crodobo.errors import BadData, BadSettings, CrodoboError, Interrupted
 from crodobo.ledger import ledger as module
-from crodobo.ledger.entry import read, seal
+from crodobo.ledger.entry import seal, unseal
 from crodobo.ledger.ledger import Ledger, digest_of
 from crodobo.ledger.signing import SigningKey, load_public_key, load_signing_key, make_key_pair
 
@@ -26,7 +26,7 @@ SETTINGS = {"method": "crodobo", "seed": 0}
 
 
 def write(path: Path, sessions: tuple[int, ...] = (3,), key: SigningKey | None = None) -> None:
-    """A ledger with so many queries for each time that it is opened."""
+    """Write a ledger: one session for each number, with that many queries."""
     after = 0
     for queries in sessions:
         with Ledger(path, key) as ledger:
@@ -65,7 +65,7 @@ def key(key_file: Path) -> SigningKey:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]]:
-    """A place to write to, and the lines of a ledger that was opened twice."""
+    """A path to write to, and the lines of a ledger that was opened twice."""
     folder = tmp_path_factory.mktemp("plain")
     write(folder / "ledger.jsonl", (3, 2))
     return folder / "changed.jsonl", (folder / "ledger.jsonl").read_bytes().splitlines(keepends=True)
@@ -81,10 +81,10 @@ def signed(tmp_path_factory: pytest.TempPathFactory, key: SigningKey) -> tuple[P
 Written = tuple[Path, list[bytes]]
 
 
-# --- what it holds ---
+# --- contents ---
 
 
-def test_it_has_a_line_for_each_query_between_a_header_and_a_closing_line(path: Path) -> None:
+def test_each_query_has_a_line_between_the_header_and_the_closing_line(path: Path) -> None:
     write(path)
     header, *receipts, closed = entries(path)
     assert (header["kind"], header["sequence"], header["previous"], header["public_key"]) == ("header", 0, None, None)
@@ -101,7 +101,7 @@ def test_it_has_a_line_for_each_query_between_a_header_and_a_closing_line(path: 
     assert found(path) == []
 
 
-def test_each_line_has_the_hash_of_the_line_before_as_any_tool_computes_it(path: Path) -> None:
+def test_each_line_repeats_the_sha256_of_the_line_before(path: Path) -> None:
     write(path)
     lines = path.read_bytes().splitlines()
     for before, line in itertools.pairwise(lines):
@@ -117,7 +117,7 @@ def test_names_are_random(tmp_path: Path) -> None:
     assert len(names) == 2 * (3 + 1)
 
 
-def test_a_receipt_has_no_place_for_anything_but_numbers(path: Path) -> None:
+def test_a_receipt_takes_only_numbers(path: Path) -> None:
     write(path)
     receipt = {"format", "kind", "sequence", "id", "query", "time", "samples", "settings", "wiped", "scan"}
     assert set(entries(path)[1]) == receipt | {"previous", "hash"}
@@ -125,15 +125,15 @@ def test_a_receipt_has_no_place_for_anything_but_numbers(path: Path) -> None:
         ledger.begin(SETTINGS, 3)
         before = path.read_bytes()
         for scan in ({"file": "private.png"}, {"Private.png": 1}, {"x": [1]}, {"found": float("nan")}):
-            with pytest.raises(CrodoboError, match="numbers alone"):
+            with pytest.raises(CrodoboError, match="only numbers"):
                 ledger.burned(samples=1, wiped=1, scan=scan)  # type: ignore[arg-type]
-        with pytest.raises(CrodoboError, match="numbers alone"):
+        with pytest.raises(CrodoboError, match="only numbers"):
             ledger.burned(samples=-1, wiped=1)
         assert path.read_bytes() == before
     assert found(path) == []
 
 
-def test_nothing_is_written_before_it_begins_or_after_it_is_closed(path: Path) -> None:
+def test_nothing_is_written_before_begin_or_after_close(path: Path) -> None:
     with Ledger(path) as ledger:
         with pytest.raises(CrodoboError, match="between `begin` and the end"):
             ledger.burned(samples=1, wiped=1)
@@ -156,7 +156,7 @@ def test_the_closing_line_says_how_it_ended(error: Exception, end: str, path: Pa
     assert found(path) == []
 
 
-def test_it_is_on_disk_when_a_call_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receipt_is_on_disk_when_the_call_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     real = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(os.fstat(descriptor).st_size), real(descriptor)))
@@ -166,7 +166,7 @@ def test_it_is_on_disk_when_a_call_returns(path: Path, monkeypatch: pytest.Monke
         assert synced[-1] == path.stat().st_size
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_whole_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_an_error_and_leaves_whole_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
 
     def full(descriptor: int, content: bytes) -> int:
@@ -197,10 +197,10 @@ def test_a_ledger_that_is_replaced_while_it_is_open_is_noticed(path: Path) -> No
         path.with_name("moved").rename(path)
 
 
-# --- opened again ---
+# --- reopening ---
 
 
-def test_it_goes_on_with_the_chain(path: Path) -> None:
+def test_a_reopened_ledger_continues_numbers_and_hashes(path: Path) -> None:
     write(path, (2, 0, 1))
     kinds = [line["kind"] for line in entries(path)]
     assert kinds == ["header", "query", "query", "closed", "resumed", "closed", "resumed", "query", "closed"]
@@ -210,7 +210,7 @@ def test_it_goes_on_with_the_chain(path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [1, 20, 100, -2])
-def test_a_torn_last_line_is_cut_off_and_said_so(left: int, path: Path) -> None:
+def test_a_torn_last_line_is_cut_off_and_reported(left: int, path: Path) -> None:
     write(path, (2,))
     *whole, last = path.read_bytes().splitlines(keepends=True)
     torn = last[:left]
@@ -222,21 +222,21 @@ def test_a_torn_last_line_is_cut_off_and_said_so(left: int, path: Path) -> None:
     assert (resumed["kind"], resumed["cut"]) == ("resumed", len(torn))
     report = audit_ledger(path)
     assert report.sound
-    assert any(f"{len(torn)} bytes of a line that a crash had torn" in text for text in report.noted)
+    assert any(f"{len(torn)} bytes of a torn line" in text for text in report.noted)
 
 
-def test_a_last_line_that_lacks_its_end_alone_is_kept(path: Path) -> None:
+def test_a_last_line_without_its_line_end_is_kept(path: Path) -> None:
     write(path, (2,))
     content = path.read_bytes()
     path.write_bytes(content[:-1])
-    assert found(path) == ["line 4 has no end of line: cut short, by a crash or by hand"]
+    assert found(path) == ["Line 4 has no line end: it was cut short, by a crash or by hand."]
     write(path, (1,))
     assert path.read_bytes().startswith(content)
     assert found(path) == []
 
 
 @pytest.mark.parametrize("left", [0, 1, 50])
-def test_a_torn_header_is_written_anew(left: int, path: Path) -> None:
+def test_a_torn_header_is_rewritten(left: int, path: Path) -> None:
     write(path)
     path.write_bytes(path.read_bytes()[:left])
     write(path)
@@ -245,7 +245,7 @@ def test_a_torn_header_is_written_anew(left: int, path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 3, 30])
-def test_zeros_that_a_disk_has_left_are_cut_off(left: int, path: Path) -> None:
+def test_zeros_left_by_a_power_failure_are_cut_off(left: int, path: Path) -> None:
     write(path)
     content = path.read_bytes()
     path.write_bytes(content + content.splitlines()[-1][:left] + bytes(100))
@@ -268,18 +268,18 @@ def test_zeros_that_a_disk_has_left_are_cut_off(left: int, path: Path) -> None:
     ],
     ids=["edited", "dropped", "swapped", "joined", "last edited", "other tail", "other file", "other lines"],
 )
-def test_any_other_damage_is_refused_and_left_as_it_is(
+def test_any_other_damage_is_refused_and_the_file_is_unchanged(
     damage: Callable[[list[bytes]], list[bytes]], path: Path
 ) -> None:
     write(path)
     path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))
     before = path.read_bytes()
-    with pytest.raises(BadData, match=r"is damaged \(line .*move it away"):
+    with pytest.raises(BadData, match=r"is damaged and was not changed\. Line .*Move it"):
         Ledger(path)
     assert path.read_bytes() == before
 
 
-def test_other_settings_are_seen_in_the_lines_that_they_made(path: Path) -> None:
+def test_each_receipt_names_the_settings_of_its_session(path: Path) -> None:
     write(path, (1,))
     with Ledger(path) as ledger:
         ledger.begin(SETTINGS | {"seed": 1}, after=1)
@@ -292,13 +292,13 @@ def test_other_settings_are_seen_in_the_lines_that_they_made(path: Path) -> None
 @pytest.mark.parametrize(
     ("after", "note"),
     [
-        (4, "query 4 has predictions and no receipt: the process ended between the two"),
-        (6, "queries 4 to 6 were met without this ledger"),
-        (1, "it goes on after query 1, where the checkpoint was; queries 2 to 3 were met, and erased, once more"),
-        (0, "the stream begins anew with query 1"),
+        (4, "query 4 has predictions and no receipt: the process ended in between."),
+        (6, "queries 4 to 6 were processed without this ledger."),
+        (1, "it continues from the checkpoint after query 1; queries 2 to 3 were repeated and erased again."),
+        (0, "the stream restarts with query 1."),
     ],
 )
-def test_what_a_kill_leaves_is_explained(after: int, note: str, path: Path) -> None:
+def test_notes_explain_the_gaps_after_a_kill(after: int, note: str, path: Path) -> None:
     write(path)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))  # killed: no closing line
     with Ledger(path) as ledger:
@@ -328,28 +328,28 @@ def test_a_second_writer_is_refused_in_another_process_and_in_this_one(path: Pat
     process.start()
     try:
         assert ready.wait(30)
-        with pytest.raises(CrodoboError, match="another process is writing to the ledger"):
+        with pytest.raises(CrodoboError, match="Another process is writing to the ledger"):
             Ledger(path)
         report = audit_ledger(path)
-        assert report.sound, "a ledger at work need not be closed"
-        assert "a process is writing to it at the moment" in report.noted
+        assert report.sound, "a ledger in use need not be closed"
+        assert "A process is writing to it at the moment." in report.noted
     finally:
         leave.set()
         process.join(30)
-    with Ledger(path), pytest.raises(CrodoboError, match="another process"):
+    with Ledger(path), pytest.raises(CrodoboError, match="Another process"):
         Ledger(path)
 
 
-def test_of_two_that_begin_at_once_one_is_refused(path: Path) -> None:
-    first, second = Ledger(path), Ledger(path)  # neither is there yet
+def test_two_writers_that_begin_at_once_conflict(path: Path) -> None:
+    first, second = Ledger(path), Ledger(path)  # no file exists yet
     first.begin(SETTINGS)
-    with pytest.raises(CrodoboError, match="another process"):
+    with pytest.raises(CrodoboError, match="Another process"):
         second.begin(SETTINGS)
     first.close()
     assert found(path) == []
 
 
-# --- what an audit finds ---
+# --- audits ---
 
 
 def changed(written: Written, lines: list[bytes]) -> Path:
@@ -357,13 +357,13 @@ def changed(written: Written, lines: list[bytes]) -> Path:
     return written[0]
 
 
-def test_a_sound_ledger_is_found_sound(plain: Written, signed: Written, key: SigningKey) -> None:
+def test_an_intact_ledger_has_no_findings(plain: Written, signed: Written, key: SigningKey) -> None:
     assert found(changed(plain, plain[1])) == []
     assert found(changed(signed, signed[1]), public_key=key.public) == []
 
 
 @given(data=st.data())
-def test_any_edit_of_one_byte_is_found_and_the_line_is_named(data: st.DataObject, plain: Written) -> None:
+def test_any_edited_byte_is_found_with_its_line(data: st.DataObject, plain: Written) -> None:
     lines = list(plain[1])
     number = data.draw(st.integers(0, len(lines) - 1))
     place = data.draw(st.integers(0, len(lines[number]) - 1))
@@ -371,11 +371,11 @@ def test_any_edit_of_one_byte_is_found_and_the_line_is_named(data: st.DataObject
     assume(lines[number][place] != byte)
     lines[number] = lines[number][:place] + bytes([byte]) + lines[number][place + 1 :]
     texts = found(changed(plain, lines), unclosed=True)
-    assert any(f"line {number + 1} " in text for text in texts), texts
+    assert any(f"Line {number + 1} " in text for text in texts), texts
 
 
-def test_a_flipped_bit_is_found_all_over_the_ledger(plain: Written) -> None:
-    """The same without chance, in every seventh byte."""
+def test_a_flipped_bit_is_found_anywhere(plain: Written) -> None:
+    """The same without randomness, in every seventh byte."""
     content = b"".join(plain[1])
     for place in range(0, len(content), 7):
         flipped = bytearray(content)
@@ -384,7 +384,7 @@ def test_a_flipped_bit_is_found_all_over_the_ledger(plain: Written) -> None:
 
 
 @given(data=st.data())
-def test_a_byte_that_is_added_or_taken_away_is_found(data: st.DataObject, plain: Written) -> None:
+def test_an_added_or_removed_byte_is_found(data: st.DataObject, plain: Written) -> None:
     content = b"".join(plain[1])
     place = data.draw(st.integers(0, len(content) - 1))
     added = data.draw(st.binary(max_size=1))
@@ -396,7 +396,7 @@ def test_a_byte_that_is_added_or_taken_away_is_found(data: st.DataObject, plain:
 def test_any_dropped_line_is_found(number: int, plain: Written) -> None:
     assert len(plain[1]) == 9
     texts = found(changed(plain, plain[1][:number] + plain[1][number + 1 :]))
-    missing = "line 1 is no header" if number == 0 else f"after {number - 1}: lines between them are missing"
+    missing = "Line 1 is not a header" if number == 0 else f"after {number - 1}: lines between them are missing"
     assert any((missing if number < 8 else "ends without a closing line") in text for text in texts), texts
 
 
@@ -406,7 +406,7 @@ def test_any_two_swapped_lines_are_found(data: st.DataObject, plain: Written) ->
     lines = list(plain[1])
     lines[one], lines[other] = lines[other], lines[one]
     texts = found(changed(plain, lines), unclosed=True)
-    assert any(f"line {min(one, other) + 1} " in text for text in texts), texts
+    assert any(f"Line {min(one, other) + 1} " in text for text in texts), texts
 
 
 @given(number=st.integers(0, 8), place=st.integers(0, 9))
@@ -420,13 +420,13 @@ def test_a_line_of_another_ledger_is_found(plain: Written, tmp_path: Path) -> No
     other = (tmp_path / "other").read_bytes().splitlines(keepends=True)
     for number in range(1, 9):
         lines = [*plain[1][:number], other[number], *plain[1][number + 1 :]]
-        assert any(f"line {number + 1} does not follow" in text for text in found(changed(plain, lines)))
+        assert any(f"Line {number + 1} does not follow" in text for text in found(changed(plain, lines)))
     assert found(changed(plain, plain[1] + other))
 
 
 @pytest.mark.parametrize("kept", range(9))
-def test_an_end_that_was_cut_off_is_found(kept: int, plain: Written) -> None:
-    """All but the one that an earlier closing line is the end of; that one shows against a hash that was kept."""
+def test_a_truncated_ledger_is_found(kept: int, plain: Written) -> None:
+    """A cut back to an earlier closing line shows only against a hash that was kept elsewhere."""
     head = json.loads(plain[1][-1])["hash"]
     short = changed(plain, plain[1][:kept])
     earlier_close = kept == 5
@@ -434,22 +434,22 @@ def test_an_end_that_was_cut_off_is_found(kept: int, plain: Written) -> None:
     assert found(short, expect_head=head)
 
 
-def test_a_hash_that_was_kept_elsewhere_is_compared(plain: Written) -> None:
+def test_the_last_hash_is_compared_with_the_expected_one(plain: Written) -> None:
     path = changed(plain, plain[1])
     assert found(path, expect_head=json.loads(plain[1][-1])["hash"]) == []
     assert found(path, expect_head=json.loads(plain[1][-2])["hash"]) == [
-        "its last hash is another than was expected: lines were added, cut off or written anew"
+        "The last hash is not the expected one: entries were added, cut off or rewritten."
     ]
 
 
-def test_an_end_written_anew_shows_only_in_a_signature_or_a_hash_that_was_kept(
+def test_a_rewritten_end_shows_only_with_signatures_or_an_expected_hash(
     signed: Written, plain: Written, key: SigningKey
 ) -> None:
     for written, whose in ((plain, None), (signed, key)):
         head = json.loads(written[1][-1])["hash"]
         path = changed(written, written[1][:3])
         forger = Ledger(path, whose)
-        forger._key = None  # whoever does it has no key
+        forger._key = None  # the forger has no key
         forger.begin(SETTINGS, after=2)
         forger.burned(samples=64, wiped=1)
         forger.close()
@@ -458,24 +458,24 @@ def test_an_end_written_anew_shows_only_in_a_signature_or_a_hash_that_was_kept(
 
 
 def rebuild(path: Path, changes: dict[int, dict[str, Any] | None]) -> None:
-    """Change or drop lines and make numbers and hashes right again, as a forger would."""
+    """Change or drop lines and recompute numbers and hashes, as a forger would."""
     lines, previous = [], None
     for number, line in enumerate(path.read_bytes().splitlines()):
         change = changes.get(number, {})
         if change is not None:
-            entry = read(line).entry.model_copy(update={"sequence": len(lines), "previous": previous} | change)
+            entry = unseal(line).entry.model_copy(update={"sequence": len(lines), "previous": previous} | change)
             lines.append(seal(entry))
-            previous = read(lines[-1]).hash
+            previous = unseal(lines[-1]).hash
     path.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({3: None}, "line 4 closes a ledger of 3 queries, and there are 2"),
-        ({2: None, 4: {"queries": 2}}, "line 3 is of another query, or of other settings"),
-        ({2: {"settings": "0" * 64}}, "line 3 is of another query, or of other settings"),
-        ({5: None}, "line 6 comes after a closing line, and the ledger was not resumed"),
+        ({3: None}, "Line 4 closes a ledger of 3 queries, but there are 2"),
+        ({2: None, 4: {"queries": 2}}, "Line 3 has another query number, or other settings"),
+        ({2: {"settings": "0" * 64}}, "Line 3 has another query number, or other settings"),
+        ({5: None}, "Line 6 comes after a closing line, but the ledger was not resumed"),
     ],
     ids=["a receipt less", "a gap", "other settings", "no resumption"],
 )
@@ -489,11 +489,11 @@ def test_a_forgery_that_contradicts_itself_is_found(
     assert any(text.startswith(sentence) for text in found(path)), found(path)
 
 
-def test_what_a_scan_found_is_found_by_the_audit_and_is_no_damage(path: Path) -> None:
+def test_traces_reported_by_a_scan_are_a_finding_but_no_damage(path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.begin(SETTINGS)
         ledger.burned(samples=1, wiped=1, scan={"found": 2})
-    assert found(path) == ["line 2: after query 1 a scan found traces of a query in memory (2)"]
+    assert found(path) == ["Line 2 reports traces of a query in memory, found after query 1 (2)."]
     write(path, (1,))
 
 
@@ -507,11 +507,11 @@ def test_a_clock_that_was_set_back_is_noted(path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_empty_ledger_and_a_missing_one(path: Path) -> None:
-    with pytest.raises(BadData, match="cannot be read"):
+    with pytest.raises(BadData, match="not readable"):
         audit_ledger(path)
     path.parent.mkdir()
     path.write_bytes(b"")
-    assert found(path) == ["it is empty"]
+    assert found(path) == ["The ledger is empty."]
 
 
 # --- signatures ---
@@ -526,32 +526,30 @@ def test_any_edit_of_a_signed_ledger_is_found(data: st.DataObject, signed: Writt
     assume(lines[number][place] != byte)
     lines[number] = lines[number][:place] + bytes([byte]) + lines[number][place + 1 :]
     texts = found(changed(signed, lines), public_key=key.public, unclosed=True)
-    assert any(f"line {number + 1} " in text for text in texts), texts
+    assert any(f"Line {number + 1} " in text for text in texts), texts
 
 
-def test_each_line_of_a_signed_ledger_is_signed_and_its_own_signature_counts(
-    signed: Written, key: SigningKey, tmp_path: Path
-) -> None:
+def test_each_line_of_a_signed_ledger_needs_a_valid_signature(signed: Written, key: SigningKey, tmp_path: Path) -> None:
     path = changed(signed, signed[1])
     report = audit_ledger(path, public_key=key.public)
-    assert "9 signatures, with the given key" in report.checked
-    assert "9 signatures, with the key that its header names" in audit_ledger(path).checked
+    assert "9 signatures, with the given key." in report.checked
+    assert "9 signatures, with the key named in its header." in audit_ledger(path).checked
     make_key_pair(tmp_path / "forger")
     forged = load_signing_key(tmp_path / "forger")
-    forged.public = key.public  # names the true key, signs with another
+    forged.public = key.public  # the header names the true key, another one signs
     write(tmp_path / "forged", key=forged)
     texts = found(tmp_path / "forged", public_key=key.public)
-    assert texts == [f"line {number} has a signature that is not of this key" for number in range(1, 6)]
+    assert texts == [f"Line {number} has a signature that was not made with this key." for number in range(1, 6)]
 
 
-def test_a_wrong_key_and_a_ledger_without_signatures_are_found(
+def test_a_wrong_key_and_missing_signatures_are_found(
     signed: Written, plain: Written, tmp_path: Path, key: SigningKey
 ) -> None:
     other = load_public_key(make_key_pair(tmp_path / "other"))
     texts = found(changed(signed, signed[1]), public_key=other)
-    assert "its header names another public key" in texts
-    assert len([text for text in texts if "not of this key" in text]) == 9
-    assert found(changed(plain, plain[1]), public_key=key.public) == ["it is not signed"]
+    assert "The header names another public key." in texts
+    assert len([text for text in texts if "not made with this key" in text]) == 9
+    assert found(changed(plain, plain[1]), public_key=key.public) == ["The ledger is not signed."]
 
 
 def test_a_ledger_is_resumed_with_its_own_key_only(path: Path, key: SigningKey, tmp_path: Path) -> None:
@@ -559,12 +557,12 @@ def test_a_ledger_is_resumed_with_its_own_key_only(path: Path, key: SigningKey, 
     other = load_signing_key(tmp_path / "other")
     write(path, key=key)
     before = path.read_bytes()
-    with pytest.raises(CrodoboError, match="is signed; give its --sign-key"):
+    with pytest.raises(CrodoboError, match=r"is signed\. Use its signing key"):
         Ledger(path)
-    with pytest.raises(CrodoboError, match=r"not of this key|another key"):
+    with pytest.raises(CrodoboError, match=r"not made with this key|another key"):
         Ledger(path, other)
     write(tmp_path / "plain")
-    with pytest.raises(CrodoboError, match="is not signed; leave --sign-key out"):
+    with pytest.raises(CrodoboError, match=r"is not signed\. Do not sign"):
         Ledger(tmp_path / "plain", key)
     assert path.read_bytes() == before
     write(path, (1,), key)
@@ -580,22 +578,22 @@ def test_keys_are_read_as_pem_and_raw(key_file: Path, key: SigningKey, tmp_path:
     raw_public.write_bytes(private.public_key().public_bytes_raw())
     assert load_signing_key(raw).public == key.public == load_public_key(raw_public)
     assert load_public_key(Path(f"{key_file}.pub")) == key.public
-    assert key_file.stat().st_mode & 0o077 == 0, "for its owner alone"
+    assert key_file.stat().st_mode & 0o077 == 0, "readable by its owner alone"
     assert key.public in repr(key)
 
 
-def test_what_is_no_key_is_a_sentence(key_file: Path, tmp_path: Path) -> None:
+def test_invalid_key_files_give_one_sentence(key_file: Path, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     nothing = tmp_path / "nothing"
     nothing.write_text("no key")
     for load in (load_signing_key, load_public_key):
-        with pytest.raises(BadSettings, match=r"holds no .* key that can be read"):
+        with pytest.raises(BadSettings, match=r"is not a valid .* key"):
             load(nothing)
-        with pytest.raises(BadSettings, match="cannot be read"):
+        with pytest.raises(BadSettings, match="not readable"):
             load(tmp_path / "nowhere")
-    with pytest.raises(BadSettings, match="holds no public key"):
+    with pytest.raises(BadSettings, match="is not a valid public key"):
         load_public_key(key_file)
     curve = ec.generate_private_key(ec.SECP256R1())
     pem = serialization.Encoding.PEM
@@ -609,12 +607,12 @@ def test_what_is_no_key_is_a_sentence(key_file: Path, tmp_path: Path) -> None:
         make_key_pair(key_file)
 
 
-def test_without_the_package_for_signatures_the_rest_is_checked_and_that_is_said(
+def test_without_cryptography_everything_but_signatures_is_checked(
     signed: Written, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
     report = audit_ledger(changed(signed, signed[1]))
     assert report.sound
-    assert any("whether its signatures are right" in text for text in report.unseen)
+    assert any("Whether the signatures are valid" in text for text in report.unseen)
     with pytest.raises(CrodoboError, match=r"pip install .crodobo\[sign\]"):
         load_signing_key(key_file)

@@ -1,1 +1,1 @@
-"""Audits of what runs leave behind: each says what it checked, what it found, and what it cannot see."""
+"""Audits for third parties. Each reports what it checked, what it found, and what it cannot see."""

@@ -1,4 +1,4 @@
-"""What is in a file, packed or not: the bytes as they lie there, members of archives, base64 in text."""
+"""The contents of a file: its bytes, the members of archives, and base64 in text."""
 
 import base64
 import gzip
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 Content = bytes | mmap.mmap
-CANNOT = (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
-LARGEST = 512 * 2**20  # bytes of an archive, and of one member; larger ones are told of
-DEPTH = 3  # archives in archives
+UNPACKING_ERRORS = (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+LARGEST = 512 * 2**20  # bytes of an archive or a member; larger ones are reported and skipped
+DEPTH = 3  # levels of archives in archives
 BASE64 = re.compile(rb"[A-Za-z0-9+/]{64,}={0,2}")
 
 
 def contents(
     name: str, content: Content, skipped: Callable[[str], None], depth: int = 0
 ) -> Iterator[tuple[str, Content]]:
-    """The content itself, and all that is packed in it, each with its name; `skipped` is told of what is not.
+    """The content itself and everything packed in it, with names. Calls `skipped` for anything it cannot unpack.
 
     >>> packed = gzip.compress(b"a picture")
     >>> [name for name, _ in contents("log.gz", packed, print)]
@@ -29,7 +29,7 @@ def contents(
     yield name, content
     for member, unpacked in _members(name, content, skipped):
         if depth == DEPTH:
-            skipped(f"{name} is packed more than {DEPTH} times, and was not unpacked further")
+            skipped(f"{name} is packed more than {DEPTH} times and was not unpacked further.")
             return
         yield from contents(member, unpacked, skipped, depth + 1)
 
@@ -37,24 +37,23 @@ def contents(
 def _members(name: str, content: Content, skipped: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
     packed = content[:2] in (b"PK", b"\x1f\x8b")
     if packed and len(content) > LARGEST:
-        skipped(f"{name} is larger than {LARGEST // 2**20} MB, and was not unpacked")
+        skipped(f"{name} is larger than {LARGEST // 2**20} MB and was not unpacked.")
     elif packed:
         try:
-            yield from _zipped(name, content) if content[:2] == b"PK" else _gzipped(name, content)
-        except CANNOT as error:
-            skipped(f"{name} could not be unpacked to its end ({str(error) or type(error).__name__})")
+            yield from _unpacked(name, content)
+        except UNPACKING_ERRORS as error:
+            skipped(f"{name} was not unpacked completely ({str(error) or type(error).__name__}).")
     else:
         for number, match in enumerate(BASE64.finditer(content), start=1):
             text = match[0].rstrip(b"=")
             yield f"{name}, base64 {number}", base64.b64decode(text[: len(text) - (len(text) % 4 == 1)] + b"==")
 
 
-def _gzipped(name: str, content: Content) -> Iterator[tuple[str, bytes]]:
-    with gzip.open(io.BytesIO(content)) as file:
-        yield f"{name}, unpacked", _read(file)
-
-
-def _zipped(name: str, content: Content) -> Iterator[tuple[str, bytes]]:
+def _unpacked(name: str, content: Content) -> Iterator[tuple[str, bytes]]:
+    if content[:2] != b"PK":
+        with gzip.open(io.BytesIO(content)) as file:
+            yield f"{name}, unpacked", _read(file)
+        return
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for member in archive.infolist():
             with archive.open(member) as file:
@@ -64,5 +63,5 @@ def _zipped(name: str, content: Content) -> Iterator[tuple[str, bytes]]:
 def _read(file: IO[bytes] | gzip.GzipFile) -> bytes:
     unpacked = file.read(LARGEST + 1)
     if len(unpacked) > LARGEST:
-        raise ValueError(f"it becomes larger than {LARGEST // 2**20} MB")
+        raise ValueError(f"it is larger than {LARGEST // 2**20} MB unpacked")
     return unpacked

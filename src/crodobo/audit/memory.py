@@ -1,103 +1,105 @@
-"""Is anything of given images in the memory of a running process?"""
+"""Audit a running process: does its memory contain anything of given images?"""
 
 import contextlib
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
-from crodobo.audit.patterns import Form, Trace, images_of, traces_of
+from crodobo.audit.patterns import Pattern, find_images, make_forms, patterns_of
 from crodobo.audit.report import Report
 from crodobo.audit.search import Searcher
 from crodobo.burn.process import CHUNK, ProcessMemory
-from crodobo.config import Fit
 from crodobo.errors import BadData
 
-SHOWN = 20  # finds that are named one by one
-SHORTEST = 8  # bytes of a pattern; shorter ones are found by chance
+SHORTEST = 8  # bytes; shorter patterns are found by chance
 UNSEEN = (
-    "images that were rescaled, turned or recoloured, and what a network made of them",
-    "pages that are not the process's: files in the system's cache, sockets' buffers, other processes, graphics cards",
-    "what was there before and is overwritten now: search while images are at work, and after",
+    "Images that were rescaled, rotated or recoloured, and what a network made of them.",
+    "Memory outside the process: the system's file cache, socket buffers, other processes, graphics cards.",
+    "Memory that is overwritten by now: search while images are being processed, and afterwards.",
 )
 
 
 def audit_memory(
     process: int,
-    patterns: list[Path],
+    images: list[Path],
     *,
     contents: list[bytes] | None = None,
     sizes: list[int] | None = None,
     fit: str | None = None,
     stop: bool = False,
 ) -> Report:
-    """Look through all memory that a process can write to.
+    """Search all memory that a process can write to.
 
     Parameters
     ----------
     process
         Its number.
-    patterns
-        Image files to look for, or folders of them.
+    images
+        Image files to search for, or folders of them.
     contents
-        Bytes to look for as they are.
+        Bytes to search for.
     sizes
-        The pixels a side at which the images may have been met; without, their encoded bytes alone are looked for.
+        The side lengths in pixels that the images may have been resized to. Default: search for encoded bytes only.
     fit
-        How they were made square; all ways are looked for if none is given.
+        How the images were made square. Default: all ways.
     stop
-        Hold the process while it is searched, so that nothing moves.
+        Stop the process during the search, so that nothing moves.
     """
-    ways = [way for way in get_args(Fit) if fit in (None, way)]
-    forms = [Form(size, grey, way) for size in sorted(set(sizes or ())) for grey in (False, True) for way in ways]
-    images = images_of(patterns) if patterns else []
-    traces = [trace for image in images for trace in traces_of(image, forms, normalised=True)]
+    images = find_images(images) if images else []
+    forms = make_forms(sizes or (), fit)
+    patterns = [pattern for image in images for pattern in patterns_of(image, forms, normalised=True)]
     for number, content in enumerate(contents or (), start=1):
         if len(content) < SHORTEST:
-            raise BadData(f"a pattern of {len(content)} bytes is found by chance; give {SHORTEST} or more")
-        traces.append(Trace(content, f"pattern {number}", "bytes"))
-    if not traces:
-        raise BadData("there is nothing to look for; name images with --pattern, or bytes with --bytes")
-    report, searcher = Report(unseen=list(UNSEEN)), Searcher(traces)
+            raise BadData(f"A pattern of {len(content)} bytes is found by chance.", f"Give {SHORTEST} bytes or more.")
+        patterns.append(Pattern(content, f"pattern {number}", "bytes"))
+    if not patterns:
+        raise BadData("There is nothing to search for.", "Name images or bytes.", settings=("pattern", "bytes"))
+    report, searcher = Report(unseen=list(UNSEEN)), Searcher(patterns)
     memory = ProcessMemory.of(process)
-    found: dict[tuple[str, str, str], tuple[int, int]] = {}  # first place, and how many
+    found: dict[tuple[str, str, str], tuple[int, int]] = {}  # region, image, form: first address, count
     scanned = 0
-    with contextlib.closing(memory), held(process) if stop else contextlib.nullcontext():
+    with contextlib.closing(memory), stopped(process) if stop else contextlib.nullcontext():
         regions = memory.regions()
         for region in regions:
             try:
                 for address, content in memory.read(region, overlap=searcher.longest):
                     scanned += min(CHUNK, len(content))
-                    for trace, place in searcher.find(content):
-                        if place < CHUNK:
-                            key = (region.name, trace.image, trace.form)
-                            first, count = found.get(key, (address + place, 0))
+                    for pattern, position in searcher.find(content):
+                        if position < CHUNK:
+                            key = (region.name, pattern.image, pattern.form)
+                            first, count = found.get(key, (address + position, 0))
                             found[key] = (first, count + 1)
             except OSError as error:
-                report.noted.append(f"{region.name} could not be read ({error.strerror})")
+                report.noted.append(f"{region.name} is not readable ({error.strerror}).")
     if not scanned:
-        report.found.append(f"nothing of process {process} could be read: it has ended")
+        report.found.append(f"Nothing of process {process} was readable: it has ended.")
     report.checked += [
-        f"{scanned} bytes in {len(regions)} regions, all that process {process} can write to",
-        f"for {len(images)} images in {len({trace.form for trace in traces})} forms, {len(contents or ())} patterns",
+        f"{scanned} bytes in {len(regions)} regions: all that process {process} can write to.",
+        f"{len(images)} images in {len({pattern.form for pattern in patterns})} forms, {len(contents or ())} patterns.",
     ]
     if images and not sizes:
-        report.unseen = ["pixels: give the size at which they are met with --image-size", *report.unseen]
-    for (region_name, image, form), (place, count) in list(found.items())[:SHOWN]:
-        report.found.append(f"{region_name}: {form} of {image}, {count} pieces, from {place:#x}")
-    if len(found) > SHOWN:
-        report.found.append(f"and {len(found) - SHOWN} more")
+        report.unseen.insert(0, "Pixels: give the image size that the process works with.")
+    report.add_found(
+        [
+            f"{region}: {form} of {image}, {count} pieces, from {first:#x}."
+            for (region, image, form), (first, count) in found.items()
+        ]
+    )
     return report
 
 
 @contextlib.contextmanager
-def held(process: int) -> Iterator[None]:
-    """Stop a process inside the block; it goes on after it, whatever happens."""
+def stopped(process: int) -> Iterator[None]:
+    """Stop a process inside the block. It always continues afterwards."""
     try:
         os.kill(process, signal.SIGSTOP)
     except PermissionError:
-        raise BadData(f"process {process} may not be stopped; it belongs to somebody else: leave --stop out") from None
+        raise BadData(
+            f"Process {process} cannot be stopped: it belongs to another user.",
+            "Search it while it runs.",
+            settings=("stop",),
+        ) from None
     try:
         yield
     finally:

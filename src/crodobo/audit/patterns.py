@@ -1,8 +1,9 @@
-"""What an image could leave behind in a file: its encoded bytes, and its pixels as a model meets them."""
+"""What an image can leave in a file or in memory: its encoded bytes, and its pixels as a model sees them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -11,15 +12,15 @@ from crodobo.data.decode import decode
 from crodobo.data.listing import images_under
 from crodobo.errors import BadData, BadImage
 
-PIECE = 32  # values in a row that make a trace: bytes, or numbers
-DISTINCT = 8  # so many of them have to differ, or plain areas would be found everywhere
-HEADER = 800  # bytes at the start of other formats that may be a palette or tags
-SCALINGS = (((0.5,), (0.5,)), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))  # the small network's, and ImageNet's
-MOST = 32  # pieces of an image in one form, spread over it
+PIECE = 32  # adjacent values in a pattern: bytes, or numbers
+DISTINCT = 8  # different values in it; plain areas would be found everywhere
+HEADER = 800  # bytes: a palette or tags at the start of formats that we do not parse
+SCALINGS = (((0.5,), (0.5,)), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))  # of the small network, and of ImageNet
+MOST = 32  # patterns of an image in one form, spread over it
 
 
 @dataclass(frozen=True)
-class Trace:
+class Pattern:
     """A piece of an image in one of its forms."""
 
     content: bytes
@@ -29,7 +30,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Form:
-    """How pixels are brought to a model's shape."""
+    """The shape that pixels are resized to, and how."""
 
     size: int
     grey: bool
@@ -41,33 +42,41 @@ class Form:
         return (1 if self.grey else 3, self.size, self.size)
 
 
-def images_of(paths: Iterable[Path]) -> list[Path]:
-    """The image files that are named, those of folders too."""
-    found: list[Path] = []
+def make_forms(sizes: Iterable[int], fit: str | None) -> list[Form]:
+    """Colour and grey forms of each size, with one way to make images square or with all."""
+    fits = [each for each in get_args(Fit) if fit in (None, each)]
+    return [Form(size, grey, each) for size in sorted(set(sizes)) for grey in (False, True) for each in fits]
+
+
+def find_images(paths: Iterable[Path]) -> list[Path]:
+    """The named image files, and those in the named folders."""
+    images: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise BadData(f"there is no {path} to look for; check --pattern")
-        found += images_under(path) if path.is_dir() else [path]
-    if not found:
-        raise BadData("there is no image to look for; name image files, or a folder of them, with --pattern")
-    return found
+            raise BadData(f"There is no file or folder {path} to search for.", "Check the path.", settings=("pattern",))
+        images += images_under(path) if path.is_dir() else [path]
+    if not images:
+        raise BadData(
+            "There is no image to search for.", "Name image files, or a folder of them.", settings=("pattern",)
+        )
+    return images
 
 
-def traces_of(path: Path, forms: Iterable[Form], *, normalised: bool = False) -> Iterator[Trace]:
-    """Pieces of an image in all its forms; what is the same in two of them comes once.
+def patterns_of(path: Path, forms: Iterable[Form], *, normalised: bool = False) -> Iterator[Pattern]:
+    """Pieces of an image in all its forms, without duplicates.
 
-    With `normalised` also as networks take them, shifted and scaled.
+    With `normalised`, also as networks take them, shifted and scaled.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadData(f"{path} cannot be read ({error.strerror}); check --pattern") from None
+        raise BadData(f"{path} is not readable ({error.strerror}).", "Check the path.", settings=("pattern",)) from None
     seen: set[bytes] = set()
     for form, values in _forms_of(path, content, forms, normalised):
         for piece in pieces(values):
             if piece not in seen:
                 seen.add(piece)
-                yield Trace(piece, str(path), form)
+                yield Pattern(piece, str(path), form)
 
 
 def _forms_of(path: Path, content: bytes, forms: Iterable[Form], normalised: bool) -> Iterator[tuple[str, np.ndarray]]:
@@ -76,23 +85,25 @@ def _forms_of(path: Path, content: bytes, forms: Iterable[Form], normalised: boo
         try:
             pixels = decode(content, form.shape, form.fit)
         except BadImage as error:
-            raise BadData(f"{path} cannot be looked for: {error}; leave it out of --pattern") from None
+            raise BadData(
+                f"{path} cannot be searched for: {error.problem}.", "Leave it out.", settings=("pattern",)
+            ) from None
         orders = {"grey": pixels} if form.grey else {"CHW": pixels, "HWC": pixels.transpose(1, 2, 0)}
         for order, values in orders.items():
-            flat = np.ascontiguousarray(values).reshape(-1)
-            yield f"pixels at {form.size}×{form.size}, {order}, bytes", flat
-            yield f"pixels at {form.size}×{form.size}, {order}, floats", flat.astype(np.float32) / np.float32(255)
+            name = f"pixels at {form.size}×{form.size}, {order}"
+            unit = values.astype(np.float32) / np.float32(255)
+            yield f"{name}, bytes", values.reshape(-1)
+            yield f"{name}, floats", unit.reshape(-1)
             for mean, std in SCALINGS if normalised else ():
-                unit = values.astype(np.float32) / np.float32(255)
-                shape = (-1, 1, 1) if order in ("grey", "CHW") else (1, 1, -1)
+                shape = (1, 1, -1) if order == "HWC" else (-1, 1, 1)
                 shift, scale = (np.array(given, np.float32).reshape(shape) for given in (mean, std))
                 scaled = (unit - shift) / scale
                 for channel in scaled if form.grey else (scaled,):
-                    yield f"pixels at {form.size}×{form.size}, {order}, normalised floats", channel.reshape(-1)
+                    yield f"{name}, normalised floats", channel.reshape(-1)
 
 
 def pieces(values: np.ndarray) -> list[bytes]:
-    """Stretches of the values that are not plain, spread over them.
+    """Pieces of the values that are not plain, spread over them.
 
     >>> len(pieces(np.arange(70, dtype=np.uint8))), len(pieces(np.zeros(70, dtype=np.uint8)))
     (2, 0)
@@ -101,11 +112,11 @@ def pieces(values: np.ndarray) -> list[bytes]:
     distinct = 1 + np.count_nonzero(np.diff(np.sort(rows, axis=1), axis=1), axis=1)
     rows = rows[distinct >= DISTINCT]
     spread = np.linspace(0, len(rows) - 1, min(MOST, len(rows))).round().astype(int)
-    return [rows[number].tobytes() for number in spread]
+    return [rows[index].tobytes() for index in spread]
 
 
 def payload_start(content: bytes) -> int:
-    """Where the part of an image file begins that is its own: what comes before is alike in many files.
+    """Where the image data of a file begins. The bytes before it are the same in many files.
 
     >>> payload_start(b"\\x89PNG header IDAT picture")
     16
@@ -118,7 +129,7 @@ def payload_start(content: bytes) -> int:
         return int.from_bytes(content[10:14], "little")
     if not content.startswith(b"\xff\xd8"):
         return min(HEADER, len(content) // 2)
-    place = 2
-    while content[place : place + 1] == b"\xff" and content[place + 1 : place + 2] != b"\xda":  # a JPEG's segments
-        place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
-    return place + 2
+    start = 2
+    while content[start : start + 1] == b"\xff" and content[start + 1 : start + 2] != b"\xda":  # a JPEG's segments
+        start += 2 + int.from_bytes(content[start + 2 : start + 4], "big")
+    return start + 2

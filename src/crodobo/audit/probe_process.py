@@ -1,6 +1,6 @@
-"""A process for the self-test: it meets canaries as private images are met, and then holds still to be searched.
+"""The probe process of the self-test: processes canaries like private images, then waits while it is searched.
 
-Started as `python -m crodobo.audit.probe_process CASE SOCKET`. It sends its memory, as two open files, to its parent.
+Started as `python -m crodobo.audit.probe_process CASE SEED SOCKET`. It sends its memory, two open files, to its parent.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ End = Literal["in order", "after an exception", "after Ctrl-C"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
-    """What the process does: how it burns, with what network, and how its last query ends."""
+class ProbeCase:
+    """What a probe process does: its network, how it burns, and how its last query ends."""
 
     backbone: str = "small"
     learners: int = 2
@@ -34,31 +34,33 @@ class Case:
     channels: int = 3
 
     def __str__(self) -> str:
-        way = "" if self.learners == 1 else " in parallel" if self.parallel else " in sequence"
-        learners = f"{self.learners} learner{'s' if self.learners > 1 else ''}{way}"
+        engine = "in parallel" if self.parallel else "in sequence"
+        learners = "1 learner" if self.learners == 1 else f"{self.learners} learners {engine}"
         return f"{self.backbone}, {learners}, burning {self.burn}, {self.queries} queries, {self.end}"
 
 
 def main() -> None:
-    case, seed = Case(**json.loads(sys.argv[1])), sys.argv[2]
+    # A process started in the background by a shell ignores SIGINT, and its children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    case, seed = ProbeCase(**json.loads(sys.argv[1])), sys.argv[2]
     if case.burn == "strict":
         relaunch()
     own = harden().memory if case.burn == "strict" else ProcessMemory.of("self")
-    with socket.socket(fileno=int(sys.argv[3])) as starter:
-        mean, std, error = meet_canaries(case, seed)
+    with socket.socket(fileno=int(sys.argv[3])) as parent:
+        mean, std, error = process_canaries(case, seed)
         answer = json.dumps({"mean": mean, "std": std}).encode()
-        socket.send_fds(starter, [answer], [own.maps, own.mem])
-        starter.recv(1)  # until it was searched
+        socket.send_fds(parent, [answer], [own.maps, own.mem])
+        parent.recv(1)  # returns when the search is over
     del error
 
 
-def meet_canaries(case: Case, seed: str) -> tuple[list[float], list[float], BaseException | None]:
-    """Adapt to canaries; how the network scales its input, and the error of the last query, kept on purpose."""
+def process_canaries(case: ProbeCase, seed: str) -> tuple[list[float], list[float], BaseException | None]:
+    """Adapt to canaries. Returns the network's mean and std, and the last query's error, kept alive on purpose."""
     import torch
 
     from crodobo import CroDoBo, Source
     from crodobo.burn.levels import memory_for
-    from crodobo.burn.proof import burn_canary
+    from crodobo.burn.proof import burn_canary, input_scaling
 
     shape = (case.channels, case.image_size, case.image_size)
     generator = torch.Generator().manual_seed(0)
@@ -68,26 +70,24 @@ def meet_canaries(case: Case, seed: str) -> tuple[list[float], list[float], Base
     memory, error = memory_for(case.burn), None
     for number in range(1, case.queries + 1):
         if number == case.queries and case.end != "in order":
-            method.learners[-1].update = breaking_off(case.end)  # type: ignore[method-assign]
+            method.learners[-1].update = failing_update(case.end)  # type: ignore[method-assign]
         try:
             burn_canary(method, memory, seed, case.query_size)
-        except (RuntimeError, KeyboardInterrupt) as broken:
-            error = broken
+        except (RuntimeError, KeyboardInterrupt) as raised:
+            error = raised
     if (error is None) != (case.end == "in order"):
-        raise SystemExit("the last query did not end as it was to")
-    network = method.learners[0].network
-    mean, std = (values.flatten().expand(case.channels).tolist() for values in (network.mean, network.std))
-    return mean, std, error
+        raise SystemExit("The last query did not end as planned.")
+    return *input_scaling(method), error
 
 
-def breaking_off(end: End) -> Callable[..., bool]:
-    """In place of an update: what ends the step in its middle, when gradients and activations are there."""
+def failing_update(end: End) -> Callable[..., bool]:
+    """Replaces a learner's update and ends the step in the middle, while gradients and activations exist."""
 
     def update(*arguments: Any) -> bool:
         if end == "after Ctrl-C":
             os.kill(os.getpid(), signal.SIGINT)
             return True
-        raise RuntimeError("broken off")
+        raise RuntimeError("planned failure")
 
     return update
 

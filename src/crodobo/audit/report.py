@@ -1,11 +1,14 @@
-"""What an audit came to."""
+"""The result of an audit."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+SHOWN = 20  # finds that are listed one by one
 
 
 @dataclass
 class Report:
-    """What was checked, what was found, what explains itself, and what such an audit cannot see; all in sentences."""
+    """What was checked, what was found, remarks, and what the audit cannot see: all as sentences."""
 
     checked: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
@@ -16,3 +19,15 @@ class Report:
     def sound(self) -> bool:
         """Whether nothing was found."""
         return not self.found
+
+    def add_found(self, texts: Sequence[str]) -> None:
+        """Add the first finds, and the number of the others.
+
+        >>> report = Report()
+        >>> report.add_found([f"find {number}" for number in range(30)])
+        >>> report.found[-2:]
+        ['find 19', 'And 10 more.']
+        """
+        self.found += texts[:SHOWN]
+        if len(texts) > SHOWN:
+            self.found.append(f"And {len(texts) - SHOWN} more.")

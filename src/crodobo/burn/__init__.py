@@ -1,1 +1,1 @@
-"""Erasing queries from memory: where they lie, the hardened process around them, and the proof."""
+"""Erasing queries from memory: the memory they are held in, the hardened process, and the proof."""

@@ -1,4 +1,4 @@
-"""Allocators that overwrite memory when it is given back. They act only if a process is started with them."""
+"""Allocators that overwrite memory when it is freed. A process must be started with one for it to act."""
 
 import ctypes
 import ctypes.util
@@ -7,29 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-LIBRARY = Path(__file__).with_name("zero_on_free.so")  # built when the package is installed, where there is a compiler
+LIBRARY = Path(__file__).with_name("zero_on_free.so")  # built at installation, where there is a C compiler
 
 
 @dataclass(frozen=True)
 class Allocator:
-    """A way to have freed memory overwritten.
-
-    Parameters
-    ----------
-    name
-        For people.
-    uncovered
-        What it leaves, as a sentence; empty if nothing is known that it does.
-    environment
-        The variables that a process is started with, or None where this way is not open.
-    at_work
-        Whether it is, in this process.
-    """
+    """A way to have freed memory overwritten."""
 
     name: str
-    uncovered: str
-    environment: Callable[[], dict[str, str] | None]
-    at_work: Callable[[], bool]
+    uncovered: str  # what it does not overwrite, as a sentence; empty if nothing is known
+    environment: Callable[[], dict[str, str] | None]  # variables to start a process with; None if not available here
+    is_active: Callable[[], bool]  # whether this process was started with it
 
 
 def _has(symbol: str) -> bool:
@@ -41,30 +29,30 @@ def _own() -> dict[str, str] | None:
 
 
 def _jemalloc() -> dict[str, str] | None:
-    found = ctypes.util.find_library("jemalloc")
-    return {"LD_PRELOAD": found, "MALLOC_CONF": "junk:free"} if found else None
+    library = ctypes.util.find_library("jemalloc")
+    return {"LD_PRELOAD": library, "MALLOC_CONF": "junk:free"} if library else None
 
 
 def _glibc() -> dict[str, str] | None:
     try:
-        known = os.confstr("CS_GNU_LIBC_VERSION")
+        version = os.confstr("CS_GNU_LIBC_VERSION")
     except (OSError, ValueError):
         return None
     tunables = "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0"
-    return {"GLIBC_TUNABLES": tunables, "MALLOC_PERTURB_": "165"} if known else None
+    return {"GLIBC_TUNABLES": tunables, "MALLOC_PERTURB_": "165"} if version else None
 
 
 ALLOCATORS = (
     Allocator("zero-on-free", "", _own, lambda: _has("crodobo_zero_on_free")),
     Allocator(
         "glibc perturb",
-        "glibc overwrites freed memory as a debugging aid, which other versions than 2.36 may do less thoroughly",
+        "A debugging aid of glibc overwrites freed memory; versions other than 2.36 may do that less thoroughly.",
         _glibc,
         lambda: "perturb=165" in os.environ.get("GLIBC_TUNABLES", ""),
     ),
     Allocator(
         "jemalloc junk:free",
-        "jemalloc overwrites freed memory, but not all that is left behind where a block grows or shrinks",
+        "jemalloc overwrites freed memory, but misses some of it when a block grows or shrinks.",
         _jemalloc,
         lambda: _has("mallctl") and "junk:free" in os.environ.get("MALLOC_CONF", ""),
     ),
@@ -72,13 +60,13 @@ ALLOCATORS = (
 
 
 def best() -> tuple[Allocator, dict[str, str]] | None:
-    """The first one that can be had here, with its variables."""
+    """The first allocator that is available here, with its variables."""
     for allocator in ALLOCATORS:
         if (environment := allocator.environment()) is not None:
             return allocator, environment
     return None
 
 
-def at_work() -> Allocator | None:
-    """The one that this process was started with."""
-    return next((allocator for allocator in ALLOCATORS if allocator.at_work()), None)
+def active() -> Allocator | None:
+    """The allocator that this process was started with."""
+    return next((allocator for allocator in ALLOCATORS if allocator.is_active()), None)

@@ -1,4 +1,4 @@
-"""Memory for queries that is never written to swap, left out of core dumps, and empty in a forked process."""
+"""Memory for queries that is locked against swapping, left out of core dumps, and empty in a forked process."""
 
 import ctypes
 import mmap
@@ -12,49 +12,49 @@ from torch import Tensor
 from crodobo.core.memory import Burned, Memory, extent
 from crodobo.errors import NotHardened
 
-ALIGNMENT = 64  # bytes; what vector instructions like best
-SMALLEST = 2**20  # bytes that are asked of the system at a time
-SPARE = 256 * 2**20  # bytes that are kept when nobody uses them
-MADV_WIPEONFORK = 18  # of Linux; the mmap module does not name it
+ALIGNMENT = 64  # bytes, for vector instructions
+SMALLEST = 2**20  # bytes: the smallest chunk requested from the system
+SPARE = 256 * 2**20  # bytes of unused memory to keep
+MADV_WIPEONFORK = 18  # of Linux; missing in the mmap module
 
 
 @dataclass(eq=False)
 class _Chunk:
-    """A stretch of memory from the system, and the holes in it."""
+    """Memory from the system, and the free ranges in it."""
 
     map: mmap.mmap
     address: int
-    holes: list[tuple[int, int]] = field(default_factory=list)  # offset and size, in order
+    free_ranges: list[tuple[int, int]] = field(default_factory=list)  # (offset, size), sorted
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is in it."""
-        return self.holes == [(0, len(self.map))]
+        return self.free_ranges == [(0, len(self.map))]
 
-    def cut(self, size: int) -> int | None:
-        """The offset of so many bytes that are free no more."""
-        for number, (offset, room) in enumerate(self.holes):
-            if room >= size:
-                self.holes[number : number + 1] = [(offset + size, room - size)] if room > size else []
+    def allocate(self, size: int) -> int | None:
+        """Reserve bytes. Returns their offset, or None if no free range is large enough."""
+        for index, (offset, available) in enumerate(self.free_ranges):
+            if available >= size:
+                rest = [(offset + size, available - size)] if available > size else []
+                self.free_ranges[index : index + 1] = rest
                 return offset
         return None
 
-    def give_back(self, offset: int, size: int) -> None:
-        """Let bytes be free again, and join holes that touch."""
-        joined: list[tuple[int, int]] = []
-        for start, room in sorted([*self.holes, (offset, size)]):
-            if joined and sum(joined[-1]) == start:
-                joined[-1] = (joined[-1][0], joined[-1][1] + room)
+    def release(self, offset: int, size: int) -> None:
+        """Free bytes, and merge adjacent free ranges."""
+        merged: list[tuple[int, int]] = []
+        for start, available in sorted([*self.free_ranges, (offset, size)]):
+            if merged and sum(merged[-1]) == start:
+                merged[-1] = (merged[-1][0], merged[-1][1] + available)
             else:
-                joined.append((start, room))
-        self.holes = joined
+                merged.append((start, available))
+        self.free_ranges = merged
 
 
 class Arena(Memory):
-    """Holds a query's tensors in memory of their own: locked, not dumped, wiped on fork.
+    """Holds the tensors of queries in memory that is locked, not dumped, and wiped on fork.
 
-    A tensor that is taken over is copied into the arena, and the original is overwritten at once. The arena grows as
-    queries need it, and gives room that was burned to the next one.
+    `take` copies a tensor into the arena and overwrites the original at once. The arena grows on demand and reuses the
+    memory of burned queries.
 
     Examples
     --------
@@ -67,19 +67,19 @@ class Arena(Memory):
     """
 
     def __init__(self) -> None:
-        self._chunks = [_ask_for(SMALLEST)]  # so that it is known at once if the system does not grant it
-        self._taken: dict[int, tuple[_Chunk, int, int]] = {}  # by address: where a tensor lies, and its room
-        self._lock = threading.Lock()  # the next query is made while one is at work
+        self._chunks = [_map_chunk(SMALLEST)]  # fail now if the system refuses locked memory
+        self._allocations: dict[int, tuple[_Chunk, int, int]] = {}  # address of a tensor: chunk, offset, size
+        self._lock = threading.Lock()  # the next query is read while one is being processed
 
     @property
     def size(self) -> int:
-        """Bytes that the arena has from the system."""
+        """Bytes that the arena holds."""
         return sum(len(chunk.map) for chunk in self._chunks)
 
     def take(self, tensor: Tensor) -> Tensor:
-        if tensor.requires_grad or not tensor.numel() or self._holds(tensor):
-            return tensor  # a copy would leave the gradient's graph; it is overwritten where it lies
-        held = self._place(tensor)
+        if tensor.requires_grad or not tensor.numel() or self._contains(tensor):
+            return tensor  # a copy would leave the autograd graph; burning overwrites the tensor in place
+        held = self._allocate_like(tensor)
         with torch.inference_mode():
             held.copy_(tensor)
             tensor.zero_()
@@ -89,14 +89,14 @@ class Arena(Memory):
         burned = super().burn(tensors)
         with self._lock:
             for tensor in tensors:
-                if place := self._taken.pop(tensor.data_ptr(), None):
-                    chunk, offset, room = place
-                    chunk.give_back(offset, room)
+                if allocation := self._allocations.pop(tensor.data_ptr(), None):
+                    chunk, offset, size = allocation
+                    chunk.release(offset, size)
             self._return_spare()
         return burned
 
     def _return_spare(self) -> None:
-        """Give memory that nobody uses back to the system, but for some that the next queries will want."""
+        """Return unused memory to the system, except what the next queries will probably need."""
         spare = sum(len(chunk.map) for chunk in self._chunks if chunk.is_free)
         for chunk in reversed(self._chunks[1:]):
             if spare <= SPARE:
@@ -105,33 +105,33 @@ class Arena(Memory):
                 self._chunks.remove(chunk)
                 spare -= len(chunk.map)
 
-    def _holds(self, tensor: Tensor) -> bool:
+    def _contains(self, tensor: Tensor) -> bool:
         address = tensor.data_ptr()
         return any(chunk.address <= address < chunk.address + len(chunk.map) for chunk in tuple(self._chunks))
 
-    def _place(self, tensor: Tensor) -> Tensor:
-        """Room for a tensor, laid out as it is."""
+    def _allocate_like(self, tensor: Tensor) -> Tensor:
+        """An uninitialised tensor in the arena, with the same shape and strides."""
         layout = torch.empty_like(tensor, device="meta")
-        room = -(-extent(layout) // ALIGNMENT) * ALIGNMENT
+        size = -(-extent(layout) // ALIGNMENT) * ALIGNMENT
         with self._lock:
-            chunk, offset = self._find(room)
-            self._taken[chunk.address + offset] = (chunk, offset, room)
+            chunk, offset = self._allocate(size)
+            self._allocations[chunk.address + offset] = (chunk, offset, size)
         flat = torch.frombuffer(chunk.map, dtype=tensor.dtype, count=tensor.numel(), offset=offset)
         return flat.as_strided(layout.shape, layout.stride())
 
-    def _find(self, room: int) -> tuple[_Chunk, int]:
+    def _allocate(self, size: int) -> tuple[_Chunk, int]:
         for chunk in self._chunks:
-            if (offset := chunk.cut(room)) is not None:
+            if (offset := chunk.allocate(size)) is not None:
                 return chunk, offset
-        chunk = _ask_for(-(-max(room, SMALLEST) // mmap.PAGESIZE) * mmap.PAGESIZE)
+        chunk = _map_chunk(-(-max(size, SMALLEST) // mmap.PAGESIZE) * mmap.PAGESIZE)
         self._chunks.append(chunk)
-        offset = chunk.cut(room)
+        offset = chunk.allocate(size)
         assert offset is not None
         return chunk, offset
 
 
-def _ask_for(size: int) -> _Chunk:
-    """Memory from the system with all protections, or `NotHardened`."""
+def _map_chunk(size: int) -> _Chunk:
+    """Request protected memory from the system. Raises `NotHardened` if any protection is refused."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     try:
@@ -139,14 +139,16 @@ def _ask_for(size: int) -> _Chunk:
         memory.madvise(MADV_WIPEONFORK)
     except (AttributeError, OSError):
         raise NotHardened(
-            "strict burning needs memory that is left out of core dumps and of forked processes, which this system has "
-            "not (Linux 4.14 or newer does); choose --burn standard, which overwrites what it owns"
+            "This system cannot keep memory out of core dumps and forked processes.",
+            "Use Linux 4.14 or newer, or choose standard burning.",
+            settings=("burn",),
         ) from None
     if ctypes.CDLL(None, use_errno=True).mlock(ctypes.c_void_p(address), ctypes.c_size_t(size)):
         reason = os.strerror(ctypes.get_errno())
         raise NotHardened(
-            f"{size / 2**20:.0f} MB for queries cannot be locked in memory ({reason}), so they might reach the swap; "
-            "raise the limit (ulimit -l, LimitMEMLOCK= of a systemd service), use smaller queries, or choose "
-            "--burn standard"
+            f"{size / 2**20:.0f} MB for queries cannot be locked in memory ({reason}) and could be swapped out.",
+            "Raise the limit (ulimit -l, or LimitMEMLOCK= of a systemd service), use smaller queries, or choose "
+            "standard burning.",
+            settings=("query_size", "burn"),
         )
     return _Chunk(memory, address, [(0, size)])

@@ -1,20 +1,26 @@
-"""How thoroughly queries are burned."""
+"""Levels of burning: strict, standard, off."""
 
 from crodobo.burn.arena import Arena
 from crodobo.burn.hardening import harden
 from crodobo.config import Burn
 from crodobo.core.memory import Memory, Unburned
 
+BURNED = {
+    "strict": "every query was overwritten after its prediction, in a process that overwrites the memory it frees",
+    "standard": "every query was overwritten after its prediction",
+    "off": "nothing was overwritten: burning was off",
+}
+
 
 def memory_for(level: Burn) -> Memory:
-    """Where queries lie.
+    """The memory that queries are held in.
 
     strict
-        In an arena, in a process that was hardened; `NotHardened` if any part of that is missing.
+        An arena in a hardened process. Raises `NotHardened` if any part of that is missing.
     standard
-        On the heap. What queries own is overwritten; what torch made of them is freed and not overwritten.
+        The heap. Tensors of the query are overwritten; tensors that torch derives from them are only freed.
     off
-        On the heap, and nothing is overwritten.
+        The heap. Nothing is overwritten.
     """
     if level == "strict":
         harden()

@@ -1,4 +1,4 @@
-"""The memory of a process, read through the system."""
+"""Read the memory of a process through /proc."""
 
 import os
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from crodobo.errors import BadData
 
-CHUNK = 16 * 2**20  # bytes that are read at a time
+CHUNK = 16 * 2**20  # bytes read at a time
 
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of memory that the process can write to, and what it is."""
+    """A range of addresses that the process can write to, and its name."""
 
     start: int
     end: int
@@ -21,7 +21,7 @@ class Region:
 class ProcessMemory:
     """All memory that a process can write to.
 
-    Holds two open files, which go on giving access when the process has been closed to others since.
+    Holds two open files. They keep giving access after the process has closed itself to others.
 
     >>> own = ProcessMemory.of("self")
     >>> any(region.name == "[stack]" for region in own.regions())
@@ -34,28 +34,28 @@ class ProcessMemory:
 
     @classmethod
     def of(cls, process: int | str) -> "ProcessMemory":
-        """The memory of the process with this number, or of this one (`self`)."""
+        """The memory of the process with this number, or of this process (`self`)."""
         opened: list[int] = []
         try:
             opened += (os.open(f"/proc/{process}/{name}", os.O_RDONLY) for name in ("maps", "mem"))
         except FileNotFoundError:
-            raise BadData(f"there is no process {process}; see its number with `ps`") from None
+            raise BadData(f"There is no process {process}.", "Find its number with `ps`.") from None
         except PermissionError:
             for descriptor in opened:
                 os.close(descriptor)
             raise BadData(
-                f"the memory of process {process} may not be read: it has closed itself to others, or belongs to "
-                "somebody else; root may"
+                f"The memory of process {process} is not readable: it is closed to others, or belongs to another user.",
+                "Run the search as root.",
             ) from None
         return cls(*opened)
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         os.close(self.maps)
         os.close(self.mem)
 
     def regions(self) -> list[Region]:
-        """The stretches as they are now."""
+        """The regions at this moment."""
         os.lseek(self.maps, 0, os.SEEK_SET)
         text = b""
         while part := os.read(self.maps, 2**20):
@@ -69,9 +69,9 @@ class ProcessMemory:
         return regions
 
     def read(self, region: Region, overlap: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces of a region with their addresses; each goes on for `overlap` bytes into the next.
+        """Chunks of a region with their addresses. Each chunk extends `overlap` bytes into the next.
 
-        Raises OSError where the system does not give it out.
+        Raises OSError if the system refuses to read the region.
         """
         for address in range(region.start, region.end, CHUNK):
             wanted = min(CHUNK + overlap, region.end - address)

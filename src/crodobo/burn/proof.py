@@ -1,10 +1,9 @@
-"""Proof at start: a canary goes the whole way of a query, and then nothing of it may be left in memory."""
+"""The burn proof: process a query of test images, burn it, and check that nothing of it is left in memory."""
 
 import secrets
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from crodobo.burn.canary import Canary
 from crodobo.burn.external_scan import scan_from_outside
@@ -16,26 +15,30 @@ from crodobo.data.decode import decode
 from crodobo.errors import BadSettings, Residue
 from crodobo.methods import Method
 
-SHOWN = 3  # finds that are named
+SHOWN = 3  # finds that a message names
 
 
 def check_proving(every: int | None, burn: str) -> None:
-    """Refuse searches between queries that could not but find something."""
+    """Refuse repeated proofs unless burning is strict: any other level leaves traces."""
     if every and burn != "strict":
-        raise BadSettings("a search of the memory proves nothing unless burning is strict; leave --prove-every out")
+        raise BadSettings(
+            "Searching the memory between queries proves something only under strict burning.",
+            "Turn the searches off, or choose strict burning.",
+            settings=("prove_every", "burn"),
+        )
 
 
 def prove_at_start(method: Method, memory: Memory, size: int, note: Callable[[str], None]) -> Scan | None:
-    """Under strict burning, prove that nothing is left of a query before a private one is read."""
+    """Under strict burning, prove that a query leaves nothing before a private one is read."""
     if method.settings.burn != "strict":
         return None
     hardening = harden()
-    for text in hardening.uncovered:
-        note(text)
+    for gap in hardening.uncovered:
+        note(gap)
     result = prove(method, memory, size)
     note(
-        f"burn proof: of a test query nothing is left in {result.scanned / 2**20:.0f} MB of memory "
-        f"({hardening.allocator}; searched in {result.seconds:.1f} s)"
+        f"Burn proof: nothing of a test query is left in {result.scanned / 2**20:.0f} MB of memory "
+        f"({hardening.allocator}, searched in {result.seconds:.1f} s)."
     )
     return result
 
@@ -43,63 +46,60 @@ def prove_at_start(method: Method, memory: Memory, size: int, note: Callable[[st
 def prove(method: Method, memory: Memory, size: int = 64) -> Scan:
     """Prove that a method leaves nothing of a query in this process, which must be hardened.
 
-    Raises `Residue`, with the places, if anything is left of a test query of that size.
+    Raises `Residue` with the places if anything is left of a test query of that size.
     """
     result = try_out(method, memory, size)
     if result.finds:
         raise Residue(
-            f"of a test query that was burned, {places(result)} are still in memory, so no private image was read; "
-            "choose another --backbone, or --burn standard, which overwrites what it owns"
+            f"A test query was burned, but traces are still in memory: {places(result)}. No private image was read.",
+            "Choose another backbone, or standard burning.",
+            settings=("backbone", "burn"),
         )
     return result
 
 
 def try_out(method: Method, memory: Memory, size: int) -> Scan:
-    """Decode, augment, adapt to, predict and burn a query of canaries, then have all memory searched for them.
+    """Decode, augment, learn, predict and burn a query of canaries, then search all memory for them.
 
-    The method is put back to where it was, its random numbers too.
+    Afterwards the method is as it was before, including its random state.
     """
-    seed = secrets.token_hex(16)
-    without_a_trace(method, lambda: burn_canary(method, memory, seed, size))
-    return search(method, seed)
+    seed, snapshot = secrets.token_hex(16), method.snapshot()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            burn_canary(method, memory, seed, size)
+    finally:
+        method.restore(snapshot)
+    del snapshot
+    return scan_from_outside(harden().memory, seed, *input_scaling(method))
+
+
+def input_scaling(method: Method) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel with which the network normalises images."""
+    network, channels = method.learners[0].network, method.source.shape[0]
+    mean, std = (values.flatten().expand(channels).tolist() for values in (network.mean, network.std))
+    return mean, std
 
 
 def places(result: Scan) -> str:
-    """What was found and where, as the subject of a sentence."""
+    """The first finds and where they are, for a message."""
     more = f" and {len(result.finds) - SHOWN} more" if len(result.finds) > SHOWN else ""
     return "; ".join(map(str, result.finds[:SHOWN])) + more
 
 
 def burn_canary(method: Method, memory: Memory, seed: str, size: int) -> None:
-    """One query of canaries, read as files are."""
+    """Process one query of canaries, decoded like image files."""
     with canary_query(method.source.shape, memory, seed, size) as query:
         method.step(query)
 
 
 def canary_query(shape: tuple[int, ...], memory: Memory, seed: str, size: int) -> Query:
-    """A query of so many canaries, decoded one by one."""
+    """A query of canaries, decoded one by one."""
     channels, height, width = shape
-    content = Canary(seed).encoded((channels if channels == 1 else 3, height, width))
+    decoded_shape = (channels if channels == 1 else 3, height, width)
+    content = Canary(seed).encoded(decoded_shape)
     batch = torch.empty((size, *shape), dtype=torch.uint8)
     for image in batch:
-        pixels = torch.from_numpy(decode(content, (channels if channels == 1 else 3, height, width)))
+        pixels = torch.from_numpy(decode(content, decoded_shape))
         image.copy_(pixels[:channels] if channels <= 3 else pixels[:1])
         pixels.zero_()
     return Query(batch, memory)
-
-
-def search(method: Method, seed: str) -> Scan:
-    """Have the memory of this process searched for the canary of that seed by another process."""
-    network, channels = method.learners[0].network, method.source.shape[0]
-    mean, std = (values.flatten().expand(channels).tolist() for values in (network.mean, network.std))
-    return scan_from_outside(harden().memory, seed, mean, std)
-
-
-def without_a_trace(method: Method, work: Callable[[], None]) -> None:
-    """Do something with a method that it does not remember."""
-    before: dict[str, Tensor] = {name: value.clone() for name, value in method.state().items()}
-    try:
-        with torch.random.fork_rng(devices=[]):
-            work()
-    finally:
-        method.load_state(before)

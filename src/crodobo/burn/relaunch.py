@@ -1,7 +1,7 @@
-"""Starting a command again in a process that leaves nothing behind.
+"""Restart a program in a process that keeps nothing back.
 
-Which allocator a process has, and whether Python and MKL keep memory back, is settled when it starts. So the command is
-started once more in the same process number, with the same arguments, terminal and files, and other variables.
+The allocator of a process, and whether Python and MKL keep freed memory, are settled when it starts. So the program
+replaces itself: same process number, arguments, terminal and files, but other environment variables.
 """
 
 import os
@@ -10,35 +10,37 @@ import sys
 from crodobo.burn import allocator
 from crodobo.errors import NotHardened
 
-MARK = "CRODOBO_LAUNCHED"  # the number of the process that was started this way
+MARK = "CRODOBO_LAUNCHED"  # holds the number of the relaunched process
 SETTINGS = {
     "PYTHONMALLOC": "malloc",  # Python's own arenas would keep small objects
     "MKL_DISABLE_FAST_MM": "1",  # MKL would keep its packing buffers
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # Parquet tables would be read into a pool that keeps its memory
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # Arrow's own pool would keep Parquet tables
+    "LD_BIND_NOW": "1",  # resolving a function at its first call saves the vector registers, and pixels, on the stack
 }
 
 
 def launched() -> bool:
-    """Whether this process was started for strict burning."""
+    """Whether this process was relaunched for strict burning."""
     return os.environ.get(MARK) == str(os.getpid())
 
 
 def environment() -> dict[str, str]:
-    """The variables for such a process; an `LD_PRELOAD` of the user's stays, after ours."""
-    found = allocator.best()
-    if not found or not sys.platform.startswith("linux"):
+    """The variables for strict burning. The user's own `LD_PRELOAD` stays, after ours."""
+    best = allocator.best()
+    if not best or not sys.platform.startswith("linux"):
         raise NotHardened(
-            "strict burning needs Linux and an allocator that overwrites freed memory: install crodobo where there is "
-            "a C compiler, or libjemalloc; or choose --burn standard, which overwrites what it owns"
+            "Strict burning needs Linux and an allocator that overwrites freed memory.",
+            "Install crodobo where there is a C compiler, or install libjemalloc, or choose standard burning.",
+            settings=("burn",),
         )
-    variables = dict(os.environ) | SETTINGS | found[1] | {MARK: str(os.getpid())}
-    if "LD_PRELOAD" in found[1] and (others := os.environ.get("LD_PRELOAD")):
-        variables["LD_PRELOAD"] = f"{found[1]['LD_PRELOAD']}:{others}"
+    variables = dict(os.environ) | SETTINGS | best[1] | {MARK: str(os.getpid())}
+    if "LD_PRELOAD" in best[1] and (others := os.environ.get("LD_PRELOAD")):
+        variables["LD_PRELOAD"] = f"{best[1]['LD_PRELOAD']}:{others}"
     return variables
 
 
 def relaunch() -> None:
-    """Start this program again for strict burning, unless that has been done. Call it before anything is loaded."""
+    """Restart this program for strict burning, unless it was already. Call this before anything else is loaded."""
     if launched():
         return
     sys.stdout.flush()

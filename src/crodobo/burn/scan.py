@@ -1,8 +1,7 @@
-"""Looking for needles in all memory of a process."""
+"""Search all memory of a process for needles."""
 
 import time
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from crodobo.burn.canary import Needle
 from crodobo.burn.process import CHUNK, ProcessMemory
@@ -10,7 +9,7 @@ from crodobo.burn.process import CHUNK, ProcessMemory
 
 @dataclass(frozen=True)
 class Find:
-    """Bytes of a needle's kind in one region, the first of them at an address."""
+    """Bytes of one form in one region, and the address of the first."""
 
     form: str
     region: str
@@ -23,7 +22,7 @@ class Find:
 
 @dataclass
 class Scan:
-    """What a search came to."""
+    """The result of a search."""
 
     scanned: int = 0
     regions: int = 0
@@ -33,24 +32,13 @@ class Scan:
 
     @property
     def found(self) -> int:
-        """Bytes that were found, in whatever form."""
+        """Bytes found, in any form."""
         return sum(find.bytes for find in self.finds)
 
     def as_numbers(self) -> dict[str, float]:
-        """For a receipt."""
-        return {
-            "found": self.found,
-            "scanned": self.scanned,
-            "regions": self.regions,
-            "unreadable": len(self.unreadable),
-        }
-
-    def as_data(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> "Scan":
-        return cls(**data | {"finds": [Find(**find) for find in data["finds"]]})
+        """The numbers for a receipt."""
+        unreadable = len(self.unreadable)
+        return {"found": self.found, "scanned": self.scanned, "regions": self.regions, "unreadable": unreadable}
 
 
 def scan(memory: ProcessMemory, needles: list[Needle]) -> Scan:
@@ -64,12 +52,12 @@ def scan(memory: ProcessMemory, needles: list[Needle]) -> Scan:
             for address, content in memory.read(region, overlap):
                 result.scanned += min(CHUNK, len(content))
                 for needle in needles:
-                    end = CHUNK + len(needle.content) - 1  # what begins in the next piece is counted there
+                    end = CHUNK + len(needle.content) - 1  # a needle that begins in the next chunk is counted there
                     if count := content.count(needle.content, 0, end):
                         before = finds.get(needle.form)
-                        place = before.address if before else address + content.find(needle.content)
+                        first = before.address if before else address + content.find(needle.content)
                         size = count * len(needle.content) + (before.bytes if before else 0)
-                        finds[needle.form] = Find(needle.form, region.name, place, size)
+                        finds[needle.form] = Find(needle.form, region.name, first, size)
         except OSError:
             result.unreadable.append(region.name)
         result.finds += finds.values()

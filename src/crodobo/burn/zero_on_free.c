@@ -1,10 +1,10 @@
-/* Memory that is given back is overwritten first. Preloaded (LD_PRELOAD) into a process that must leave nothing behind.
+/* Overwrites memory before it is freed. Preloaded (LD_PRELOAD) into a process that must leave nothing behind.
 
    Everything in the process allocates through the functions below: Python (with PYTHONMALLOC=malloc), numpy, torch and
-   its kernels (C++'s delete ends in free), image decoders. What is given back to the kernel by munmap is out of the
-   process, and the kernel clears pages before it hands them out again.
+   its kernels (C++'s delete calls free), image decoders. Memory that munmap returns to the kernel has left the process,
+   and the kernel clears pages before it hands them out again.
 
-   The real functions are those of whatever allocator comes next. */
+   The real functions are those of the next allocator. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 static void (*next_free)(void *);
 static void *(*next_malloc)(size_t);
 
-/* What the program asks for to know that the library is at work. */
+/* The program looks for this symbol to check that the library is loaded. */
 int crodobo_zero_on_free(void) { return 1; }
 
 __attribute__((constructor)) static void find_next(void) {
@@ -24,7 +24,7 @@ __attribute__((constructor)) static void find_next(void) {
     next_free = (void (*)(void *))dlsym(RTLD_NEXT, "free");
 }
 
-/* A plain memset before free may be left out by the compiler, which knows that nobody reads the memory after. */
+/* The compiler may drop a plain memset before free, because nothing reads the memory afterwards. */
 static void wipe(void *start, size_t size) {
     memset(start, 0, size);
     __asm__ __volatile__("" : : "r"(start) : "memory");
@@ -39,7 +39,7 @@ void free(void *block) {
 
 void cfree(void *block) { free(block); }
 
-/* Never in place where the block would move or shrink: the allocator would keep what it copies from, or cuts off. */
+/* Never leave moving or shrinking a block to the allocator: it would not wipe the old copy, or the part cut off. */
 void *realloc(void *block, size_t size) {
     if (!next_malloc) find_next();
     if (!block) return next_malloc(size);

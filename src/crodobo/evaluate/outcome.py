@@ -1,27 +1,22 @@
 """Outcome: everything that a finished run knows, and the `result.json` made of it."""
 
 import platform
-import resource
 import statistics
-import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from torch import Tensor
 
+from crodobo.burn.levels import BURNED
 from crodobo.burn.scan import Scan
 from crodobo.core.metrics import ConfusionMatrix, StreamRecord
+from crodobo.core.process import peak_memory
 from crodobo.data import Benchmark
 from crodobo.evaluate.settings import RunSettings
 
 LIBRARIES = ("crodobo", "torch", "torchvision", "timm", "numpy", "pillow", "matplotlib", "mlxtend")
 METRICS = {"accuracy": "accuracy over all samples", "class-average": "mean of the classes' accuracies"}
-BURNED = {
-    "strict": "every query was overwritten after its prediction, in a process that overwrites what it frees",
-    "standard": "every query was overwritten after its prediction",
-    "off": "nothing was overwritten: burning was off",
-}
 
 
 @dataclass(frozen=True)
@@ -126,9 +121,3 @@ def mean(values: list[float | None]) -> float | None:
     """
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
-
-
-def peak_memory() -> float:
-    """The most memory that this process has held, in megabytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from crodobo.burn.levels import BURNED
 from crodobo.core.observer import Observer
 from crodobo.core.prediction import Prediction
+from crodobo.core.process import peak_memory
 from crodobo.data import list_public
 from crodobo.data.prefetch import prefetch
 from crodobo.errors import CrodoboError, Interrupted
-from crodobo.evaluate.outcome import BURNED, peak_memory
 from crodobo.inbox.arrivals import Arrival, Inbox
 from crodobo.inbox.counts import FileCounts
 from crodobo.inbox.places import check_places, check_source

@@ -1,8 +1,8 @@
-"""The lines of a ledger: what each kind says, and how a line is sealed so that a change of it shows.
+"""The entries of a ledger, and how they are sealed so that any change is detected.
 
-A line is JSON of one form: an entry's fields in their order without spaces, then, if the ledger is signed, `signature`,
-and last `hash`. The hash is the SHA-256 of the line up to the comma before it; the signature is that of the entry
-alone. The next line repeats the hash as `previous`.
+Each line of the file is one sealed entry: the entry's fields as JSON, in order and without spaces, then `signature` if
+the ledger is signed, and last `hash`. The hash is the SHA-256 of the line up to the comma before it. The signature
+covers the entry's fields alone. The next entry repeats the hash as `previous`.
 """
 
 import hashlib
@@ -18,32 +18,32 @@ SEAL = re.compile(rb'(\{.*?)(?:,"signature":"([0-9a-f]{128})")?,"hash":"([0-9a-f
 
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 Identifier = Annotated[str, Field(pattern=r"\A[0-9a-f]{32}\z")]
-Moment = Annotated[str, Field(pattern=r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00\z")]
+Timestamp = Annotated[str, Field(pattern=r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00\z")]
 Count = Annotated[int, Field(ge=0)]
 Number = bool | int | Annotated[float, Field(allow_inf_nan=False)]
-Scan = dict[Annotated[str, Field(pattern=r"\A[a-z_]{1,32}\z")], Number]
+ScanNumbers = dict[Annotated[str, Field(pattern=r"\A[a-z_]{1,32}\z")], Number]
 
 
 def now() -> str:
-    """The time, as a `Moment`."""
+    """The current time as a `Timestamp`."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class _Entry(BaseModel):
-    """What every line has: its number in the ledger, the time (UTC), the hash of the line before."""
+class LedgerEntry(BaseModel):
+    """What every entry has: its number in the ledger, the time (UTC), the hash of the entry before."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format: Literal[1] = 1
     sequence: Count
-    time: Moment
+    time: Timestamp
     previous: Digest | None
 
 
-class Header(_Entry):
-    """The first line. `after` is the number of the last query that was met before there was this ledger.
+class Header(LedgerEntry):
+    """The first entry. `after` is the number of the last query before this ledger existed.
 
-    `scan` is what a search of the process's memory for a test query came to, before the first private one.
+    `scan` is the result of the memory search for a test query, made before the first private one.
     """
 
     kind: Literal["header"] = "header"
@@ -52,11 +52,11 @@ class Header(_Entry):
     settings: Digest
     public_key: Digest | None
     after: Count
-    scan: Scan | None
+    scan: ScanNumbers | None
 
 
-class Receipt(_Entry):
-    """A query was burned: which in its stream, how many samples it had, how many bytes were overwritten."""
+class Receipt(LedgerEntry):
+    """A query was burned: its number in the stream, its samples, and the bytes that were overwritten."""
 
     kind: Literal["query"] = "query"
     id: Identifier
@@ -64,13 +64,13 @@ class Receipt(_Entry):
     samples: Count
     settings: Digest
     wiped: Count
-    scan: Scan | None
+    scan: ScanNumbers | None
 
 
-class Resumed(_Entry):
-    """A process goes on with the ledger, after that query; `cut` bytes of a torn line had to be removed.
+class Resumed(LedgerEntry):
+    """A process continues the ledger after that query. It removed `cut` bytes of a torn line.
 
-    `scan` is as in a header.
+    `scan` is the same as in a header.
     """
 
     kind: Literal["resumed"] = "resumed"
@@ -78,70 +78,70 @@ class Resumed(_Entry):
     settings: Digest
     after: Count
     cut: Count
-    scan: Scan | None
+    scan: ScanNumbers | None
 
 
-class Closed(_Entry):
-    """A process has let the ledger go in order; the ledger has so many receipts by now."""
+class Closed(LedgerEntry):
+    """A process closed the ledger in order. `queries` is the number of receipts so far."""
 
     kind: Literal["closed"] = "closed"
     end: Literal["finished", "stopped", "failed"]
     queries: Count
 
 
-Entry = Annotated[Header | Receipt | Resumed | Closed, Field(discriminator="kind")]
-_ENTRY: TypeAdapter[Header | Receipt | Resumed | Closed] = TypeAdapter(Entry)
+AnyEntry = Header | Receipt | Resumed | Closed
+_ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="kind")])
 
 
-class BadLine(Exception):
-    """A line that is not as it was written; the text is the reason, as the second half of a sentence."""
+class DamagedEntry(Exception):
+    """A line that no ledger wrote. The text is the reason, as the second half of a sentence."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """A sealed entry: what it says, the bytes that a signature is of, the signature if there is one, the hash."""
+class SealedEntry:
+    """An entry with its hash, and its signature if it has one. `signed` are the bytes that a signature covers."""
 
-    entry: Header | Receipt | Resumed | Closed
+    entry: AnyEntry
     signed: bytes
     signature: str | None
     hash: str
 
 
-def seal(entry: BaseModel, sign: Callable[[bytes], bytes] | None = None) -> bytes:
-    """An entry as a line, without its end of line.
+def seal(entry: LedgerEntry, sign: Callable[[bytes], bytes] | None = None) -> bytes:
+    """An entry as a line, without the line end.
 
     >>> entry = Closed(sequence=1, time="2030-01-02T03:04:05.678+00:00", previous="0" * 64, end="finished", queries=0)
-    >>> read(seal(entry)).entry == entry
+    >>> unseal(seal(entry)).entry == entry
     True
     """
     body = entry.model_dump_json().encode()
-    open_end = body[:-1]
+    unhashed = body[:-1]
     if sign:
-        open_end += b',"signature":"' + sign(body).hex().encode() + b'"'
-    return open_end + b',"hash":"' + hashlib.sha256(open_end).hexdigest().encode() + b'"}'
+        unhashed += b',"signature":"' + sign(body).hex().encode() + b'"'
+    return unhashed + b',"hash":"' + hashlib.sha256(unhashed).hexdigest().encode() + b'"}'
 
 
-def read(line: bytes) -> Line:
-    """What a line without its end of line says; raises `BadLine` if a byte of it was changed.
+def unseal(line: bytes) -> SealedEntry:
+    """Parse a line without its line end. Raises `DamagedEntry` if any byte of it was changed.
 
-    >>> read(b'{"format":1}')
+    >>> unseal(b'{"format":1}')
     Traceback (most recent call last):
     ...
-    crodobo.ledger.entry.BadLine: it does not end with a hash
+    crodobo.ledger.entry.DamagedEntry: it does not end with a hash
     """
     parts = SEAL.fullmatch(line)
     if not parts:
-        raise BadLine("it does not end with a hash")
+        raise DamagedEntry("it does not end with a hash")
     start, signature, stated = parts[1], parts[2], parts[3].decode()
     if hashlib.sha256(line[: -len(b',"hash":""}') - 64]).hexdigest() != stated:
-        raise BadLine("its hash is of other content")
+        raise DamagedEntry("its hash does not match its content")
     body = start + b"}"
     try:
         entry = _ENTRY.validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise BadLine(f"it is no line of this format ({place + ': ' if place else ''}{first['msg']})") from None
+        raise DamagedEntry(f"it is not a ledger entry ({place + ': ' if place else ''}{first['msg']})") from None
     if entry.model_dump_json().encode() != body:
-        raise BadLine("it is not written as a ledger writes it")
-    return Line(entry, body, signature.decode() if signature else None, stated)
+        raise DamagedEntry("its fields are not written as a ledger writes them")
+    return SealedEntry(entry, body, signature.decode() if signature else None, stated)

@@ -1,9 +1,10 @@
-"""Ed25519 keys that sign a ledger's lines. They need the package `cryptography`: pip install "crodobo[sign]"."""
+"""Ed25519 keys that sign a ledger's entries. They need the package `cryptography`: pip install "crodobo[sign]"."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from crodobo.errors import BadSettings, CrodoboError
 
@@ -11,7 +12,7 @@ RAW = 32  # bytes of a raw key, private or public
 
 
 class SigningKey:
-    """A private key; `public` is the raw public one in hexadecimal digits, as a ledger's header has it."""
+    """A private key. `public` is the raw public key in hexadecimal digits, as in a ledger's header."""
 
     def __init__(self, sign: Callable[[bytes], bytes], public: str) -> None:
         self.sign, self.public = sign, public
@@ -21,61 +22,49 @@ class SigningKey:
 
 
 def load_signing_key(path: Path) -> SigningKey:
-    """A private key from a file: PEM without a password, or the raw 32 bytes."""
+    """Read a private key: PEM without a password, or 32 raw bytes."""
     ed25519, serialization = _library()
-    content = _read(path, "--sign-key")
-    try:
+
+    def parse(content: bytes) -> Any:
         if len(content) == RAW:
-            key = ed25519.Ed25519PrivateKey.from_private_bytes(content)
-        else:
-            key = serialization.load_pem_private_key(content, password=None)
-    except Exception as error:  # the library raises several kinds for what is no key
-        raise BadSettings(
-            f"{path} holds no private key that can be read ({_first_line(error)}); --sign-key wants an Ed25519 key, "
-            "PEM without a password or 32 raw bytes: crodobo audit keygen makes one"
-        ) from None
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise BadSettings(f"{path} holds a key of another kind than Ed25519; crodobo audit keygen makes one")
+            return ed25519.Ed25519PrivateKey.from_private_bytes(content)
+        return serialization.load_pem_private_key(content, password=None)
+
+    key = _load(path, parse, ed25519.Ed25519PrivateKey, "private", "sign_key")
     return SigningKey(key.sign, key.public_key().public_bytes_raw().hex())
 
 
 def load_public_key(path: Path) -> str:
-    """A public key from a file, PEM or the raw 32 bytes, in hexadecimal digits."""
+    """Read a public key, PEM or 32 raw bytes. Returns it in hexadecimal digits."""
     ed25519, serialization = _library()
-    content = _read(path, "--public-key")
-    if len(content) == RAW:
-        return content.hex()
-    try:
-        key = serialization.load_pem_public_key(content)
-    except Exception as error:
-        raise BadSettings(
-            f"{path} holds no public key that can be read ({_first_line(error)}); --public-key wants an Ed25519 key, "
-            "PEM or 32 raw bytes"
-        ) from None
-    if not isinstance(key, ed25519.Ed25519PublicKey):
-        raise BadSettings(f"{path} holds a key of another kind than Ed25519")
-    return str(key.public_bytes_raw().hex())
+
+    def parse(content: bytes) -> Any:
+        if len(content) == RAW:
+            return ed25519.Ed25519PublicKey.from_public_bytes(content)
+        return serialization.load_pem_public_key(content)
+
+    return str(_load(path, parse, ed25519.Ed25519PublicKey, "public", "public_key").public_bytes_raw().hex())
 
 
-def make_verifier(public: str) -> Callable[[bytes, str], bool]:
-    """Whether a signature, in hexadecimal digits, is that key's of those bytes."""
+def make_signature_check(public: str) -> Callable[[bytes, str], bool]:
+    """A function that checks whether a signature, in hexadecimal digits, was made of some bytes with this key."""
     ed25519, _ = _library()
     from cryptography.exceptions import InvalidSignature
 
     key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
 
-    def verify(content: bytes, signature: str) -> bool:
+    def is_valid(content: bytes, signature: str) -> bool:
         try:
             key.verify(bytes.fromhex(signature), content)
         except InvalidSignature:
             return False
         return True
 
-    return verify
+    return is_valid
 
 
 def can_sign() -> bool:
-    """Whether the package for signatures is there."""
+    """Whether the package for signatures is installed."""
     try:
         _library()
     except CrodoboError:
@@ -84,25 +73,25 @@ def can_sign() -> bool:
 
 
 def make_key_pair(path: Path) -> Path:
-    """Write a new private key, readable by its owner alone, and beside it the public one; where that is."""
+    """Write a new private key, readable by its owner alone, and the public key beside it. Returns the latter's path."""
     ed25519, serialization = _library()
     public = path.with_name(f"{path.name}.pub")
     key = ed25519.Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
     private_bytes = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     public_bytes = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    for place in (path, public):
-        if os.path.lexists(place):
-            raise CrodoboError(f"{place} is there already and is not replaced; name another file")
-    for place, content, mode in ((path, private_bytes, 0o600), (public, public_bytes, 0o644)):
+    for file in (path, public):
+        if os.path.lexists(file):
+            raise CrodoboError(f"{file} exists already and is not replaced.", "Choose another name.")
+    for file, content, mode in ((path, private_bytes, 0o600), (public, public_bytes, 0o644)):
         try:
-            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         except OSError as error:
-            raise CrodoboError(f"{place} cannot be written ({error.strerror}); name another file") from None
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            raise CrodoboError(f"{file} is not writable ({error.strerror}).", "Choose another name.") from None
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
     return public
 
 
@@ -111,16 +100,25 @@ def _library() -> tuple[ModuleType, ModuleType]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise CrodoboError('signatures need the package cryptography; pip install "crodobo[sign]"') from None
+        raise CrodoboError(
+            "Signatures need the package cryptography.", 'Install it with pip install "crodobo[sign]".'
+        ) from None
     return ed25519, serialization
 
 
-def _read(path: Path, option: str) -> bytes:
+def _load(path: Path, parse: Callable[[bytes], Any], kind: type, name: str, setting: str) -> Any:
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
-        raise BadSettings(f"the key {path} cannot be read ({error.strerror}); check {option}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise BadSettings(
+            f"The key {path} is not readable ({error.strerror}).", "Check the path.", settings=(setting,)
+        ) from None
+    remedy = f"Use an Ed25519 {name} key: PEM without a password, or 32 raw bytes."
+    try:
+        key = parse(content)
+    except Exception as error:  # cryptography raises several kinds
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise BadSettings(f"{path} is not a valid {name} key ({reason}).", remedy, settings=(setting,)) from None
+    if not isinstance(key, kind):
+        raise BadSettings(f"{path} holds a key of another kind than Ed25519.", remedy, settings=(setting,))
+    return key

@@ -1,27 +1,20 @@
-"""The chain that a ledger's lines are: whether each follows from the one before, and what does not fit."""
+"""Verify a ledger: does each entry follow from the one before, and is any edited, missing or out of order?"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from crodobo.ledger.entry import BadLine, Closed, Header, Line, Receipt, Resumed, read
+from crodobo.ledger.entry import Closed, DamagedEntry, Header, Receipt, Resumed, SealedEntry, unseal
 
-Verify = Callable[[bytes, str], bool]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that is not as it should be. Damage is of the ledger itself; else it is what the ledger reports."""
-
-    text: str
-    damage: bool = True
+SignatureCheck = Callable[[bytes, str], bool]
 
 
 @dataclass
-class Examination:
-    """What a ledger's lines say, and what is wrong with them.
+class Verification:
+    """What a ledger contains, and what is wrong with it.
 
-    `torn` is what follows the last end of line, `end` where that is. If it is a whole line, which only lacks its end,
-    it is counted, and `unended` is true. `notes` are what a reader may wonder about and what explains it.
+    `damage` and `notes` are sentences about lines: what is wrong, and what a reader may wonder about. `traces` reports
+    the scans that found something; the ledger itself is intact. `torn` are the bytes after the last line end, and `end`
+    is their position. If they are a whole entry that only lacks its line end, it is counted, and `unended` is true.
     """
 
     lines: int = 0
@@ -33,189 +26,179 @@ class Examination:
     last_query: int = 0
     settings: str | None = None
     header: Header | None = None
-    last: Line | None = None
+    last: SealedEntry | None = None
     torn: bytes = b""
     end: int = 0
     unended: bool = False
-    findings: list[Finding] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    traces: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def head(self) -> str | None:
-        """The hash of the last line."""
+        """The hash of the last entry."""
         return self.last.hash if self.last else None
 
     @property
     def closed(self) -> bool:
-        """Whether the last line is a closing one."""
+        """Whether the last entry is a closing one."""
         return self.last is not None and isinstance(self.last.entry, Closed)
 
-    @property
-    def damage(self) -> list[str]:
-        """What is wrong with the ledger itself."""
-        return [finding.text for finding in self.findings if finding.damage]
 
+def verify(lines: Iterable[bytes], check_signature: SignatureCheck | None = None) -> Verification:
+    """Verify the lines of a ledger. Each includes its line end, except perhaps the last.
 
-def examine(pieces: Iterable[bytes], verify: Verify | None = None) -> Examination:
-    """Go over a ledger, a piece for each line with its end, the last one perhaps without.
-
-    With `verify`, signatures are checked too.
+    With `check_signature`, signatures are verified too.
 
     >>> from crodobo.ledger.entry import seal
     >>> last = Closed(sequence=7, time="2030-01-02T03:04:05.678+00:00", previous="0" * 64, end="finished", queries=2)
-    >>> examine([seal(last) + b"\\n"]).damage
-    ['line 1 is no header: the lines before number 7 are missing']
+    >>> verify([seal(last) + b"\\n"]).damage
+    ['Line 1 is not a header: the lines before number 7 are missing.']
     """
-    return _Examiner(verify).go_over(pieces)
+    return _Verifier(check_signature).run(lines)
 
 
-class _Examiner:
-    def __init__(self, verify: Verify | None) -> None:
-        self._verify = verify
-        self._found = Examination()
-        self._places: dict[int, int] = {}  # where each number of a line stands first
-        self._breaks: list[tuple[int, int, int | None]] = []  # place, number, the number before if it is known
-        self._before: Line | None = None  # None: the line before could not be read
-        self._expected = 0  # the number that the next line should have
+class _Verifier:
+    def __init__(self, check_signature: SignatureCheck | None) -> None:
+        self._is_valid_signature = check_signature
+        self._result = Verification()
+        self._first_line: dict[int, int] = {}  # sequence number: the first line that has it
+        self._breaks: list[tuple[int, int, int | None]] = []  # line, its number, the number before it if known
+        self._previous: SealedEntry | None = None  # None if the line before could not be parsed
+        self._expected = 0  # the sequence number that should come next
         self._time = ""
 
-    def go_over(self, pieces: Iterable[bytes]) -> Examination:
-        found = self._found
-        for piece in pieces:
-            whole = piece.endswith(b"\n")
+    def run(self, lines: Iterable[bytes]) -> Verification:
+        result = self._result
+        for line in lines:
+            complete = line.endswith(b"\n")
             try:
-                line = read(piece.removesuffix(b"\n"))
-            except BadLine as reason:
-                if not whole:
-                    found.torn = piece
+                sealed = unseal(line.removesuffix(b"\n"))
+            except DamagedEntry as reason:
+                if not complete:
+                    result.torn = line
                     break
-                found.lines += 1
-                self._find(f"line {found.lines} was edited: {reason}")
-                self._before, self._expected = None, self._expected + 1
+                result.lines += 1
+                self._report(f"was edited: {reason}")
+                self._previous, self._expected = None, self._expected + 1
             else:
-                found.lines += 1
-                found.torn, found.unended = (b"", False) if whole else (piece, True)
-                self._add(line)
-            found.end += len(piece) if whole else 0
+                result.lines += 1
+                result.torn, result.unended = (b"", False) if complete else (line, True)
+                self._add(sealed)
+            result.end += len(line) if complete else 0
         self._explain_breaks()
-        return found
+        return result
 
-    def _add(self, line: Line) -> None:
-        found, place, entry = self._found, self._found.lines, line.entry
-        first = place == 1
+    def _add(self, sealed: SealedEntry) -> None:
+        result, line, entry = self._result, self._result.lines, sealed.entry
+        first = line == 1
         follows = entry.sequence == self._expected and (
-            entry.previous == (self._before.hash if self._before else None) or (not first and self._before is None)
+            entry.previous == (self._previous.hash if self._previous else None)
+            or (not first and self._previous is None)
         )
         if first and (not follows or not isinstance(entry, Header)):
-            self._find(f"line 1 is no header: the lines before number {entry.sequence} are missing")
+            self._report(f"is not a header: the lines before number {entry.sequence} are missing")
         elif not follows:
-            self._breaks.append((place, entry.sequence, self._before.entry.sequence if self._before else None))
-        self._check_signature(line)
-        self._check_meaning(line, follows)
-        self._places.setdefault(entry.sequence, place)
-        self._before, self._expected, found.last = line, entry.sequence + 1, line
+            self._breaks.append((line, entry.sequence, self._previous.entry.sequence if self._previous else None))
+        self._check_signature(sealed)
+        self._check_content(sealed, follows)
+        self._first_line.setdefault(entry.sequence, line)
+        self._previous, self._expected, result.last = sealed, entry.sequence + 1, sealed
         if entry.time < self._time:
-            found.notes.append(f"line {place} is of an earlier time than the one before: the clock was set back")
+            self._note("its time is earlier than that of the line before: the clock was set back")
         self._time = entry.time
 
-    def _check_signature(self, line: Line) -> None:
-        found, place = self._found, self._found.lines
-        header = line.entry if isinstance(line.entry, Header) else found.header
-        signed = header is not None and header.public_key is not None
-        if signed and not line.signature:
-            self._find(f"line {place} has no signature, though the ledger is a signed one")
-        elif header and not signed and line.signature:
-            self._find(f"line {place} has a signature, though the ledger is none with signatures")
-        elif line.signature and self._verify:
-            if self._verify(line.signed, line.signature):
-                found.signatures += 1
+    def _check_signature(self, sealed: SealedEntry) -> None:
+        header = sealed.entry if isinstance(sealed.entry, Header) else self._result.header
+        ledger_is_signed = header is not None and header.public_key is not None
+        if ledger_is_signed and not sealed.signature:
+            self._report("has no signature, but the ledger is signed")
+        elif header and not ledger_is_signed and sealed.signature:
+            self._report("has a signature, but the ledger is not signed")
+        elif sealed.signature and self._is_valid_signature:
+            if self._is_valid_signature(sealed.signed, sealed.signature):
+                self._result.signatures += 1
             else:
-                self._find(f"line {place} has a signature that is not of this key")
+                self._report("has a signature that was not made with this key")
 
-    def _check_meaning(self, line: Line, follows: bool) -> None:
-        """What a line says against what the lines before it said."""
-        found, place, entry = self._found, self._found.lines, line.entry
-        after_closing = self._before is not None and isinstance(self._before.entry, Closed)
+    def _check_content(self, sealed: SealedEntry, follows: bool) -> None:
+        """Compare an entry with what the entries before it lead to."""
+        result, entry = self._result, sealed.entry
+        after_closing = self._previous is not None and isinstance(self._previous.entry, Closed)
         if not isinstance(entry, Closed) and entry.scan:
             self._count_scan(entry)
         if isinstance(entry, Header):
-            if place > 1 and follows:
-                self._find(f"line {place} is a second header")
-            found.header, found.settings, found.last_query = entry, entry.settings, entry.after
+            if result.lines > 1 and follows:
+                self._report("is a second header")
+            result.header, result.settings, result.last_query = entry, entry.settings, entry.after
             return
         if follows and after_closing and not isinstance(entry, Resumed):
-            self._find(f"line {place} comes after a closing line, and the ledger was not resumed")
+            self._report("comes after a closing line, but the ledger was not resumed")
         if isinstance(entry, Resumed):
             self._explain_resumption(entry, killed=not after_closing)
-            found.settings, found.last_query = entry.settings, entry.after
+            result.settings, result.last_query = entry.settings, entry.after
         elif isinstance(entry, Receipt):
-            known = follows and self._before is not None and found.settings is not None
-            if known and (entry.query, entry.settings) != (found.last_query + 1, found.settings):
-                self._find(f"line {place} is of another query, or of other settings, than the lines before lead to")
-            found.last_query, found.settings = entry.query, entry.settings
-            found.queries += 1
-            found.samples += entry.samples
-            found.wiped += entry.wiped
-        elif follows and not found.damage and not self._breaks and entry.queries != found.queries:
-            self._find(f"line {place} closes a ledger of {entry.queries} queries, and there are {found.queries}")
+            known = follows and self._previous is not None and result.settings is not None
+            if known and (entry.query, entry.settings) != (result.last_query + 1, result.settings):
+                self._report("has another query number, or other settings, than the lines before lead to")
+            result.last_query, result.settings = entry.query, entry.settings
+            result.queries += 1
+            result.samples += entry.samples
+            result.wiped += entry.wiped
+        elif follows and not result.damage and not self._breaks and entry.queries != result.queries:
+            self._report(f"closes a ledger of {entry.queries} queries, but there are {result.queries}")
 
     def _count_scan(self, entry: Header | Receipt | Resumed) -> None:
         assert entry.scan
-        self._found.scans += 1
+        self._result.scans += 1
         if traces := entry.scan.get("found"):
             when = f"after query {entry.query}" if isinstance(entry, Receipt) else "before the first query"
-            text = f"line {self._found.lines}: {when} a scan found traces of a query in memory ({traces})"
-            self._found.findings.append(Finding(text, damage=False))
+            self._result.traces.append(
+                f"Line {self._result.lines} reports traces of a query in memory, found {when} ({traces})."
+            )
 
     def _explain_resumption(self, entry: Resumed, killed: bool) -> None:
-        found, place, last = self._found, self._found.lines, self._found.last_query
-        if killed and self._before:
-            found.notes.append(f"line {place}: the process before was killed: it has left no closing line")
+        last = self._result.last_query
+        if killed and self._previous:
+            self._note("the process before was killed: it left no closing line")
         if entry.cut:
-            found.notes.append(f"line {place}: {entry.cut} bytes of a line that a crash had torn were cut off")
+            self._note(f"{entry.cut} bytes of a torn line, left by a crash, were cut off")
         if entry.after == 0 and last:
-            found.notes.append(f"line {place}: the stream begins anew with query 1")
+            self._note("the stream restarts with query 1")
         elif entry.after < last:
-            again = _from_to(entry.after, last)
-            found.notes.append(
-                f"line {place}: it goes on after query {entry.after}, where the checkpoint was; {again} met, and "
-                "erased, once more"
-            )
+            were = _queries_were(entry.after, last)
+            self._note(f"it continues from the checkpoint after query {entry.after}; {were} repeated and erased again")
         elif entry.after == last + 1:
-            found.notes.append(
-                f"line {place}: query {entry.after} has predictions and no receipt: the process ended between the two"
-            )
+            self._note(f"query {entry.after} has predictions and no receipt: the process ended in between")
         elif entry.after > last:
-            found.notes.append(f"line {place}: {_from_to(last, entry.after)} met without this ledger")
+            self._note(f"{_queries_were(last, entry.after)} processed without this ledger")
 
     def _explain_breaks(self) -> None:
-        for place, number, before in self._breaks:
-            first = self._places[number]
-            if first < place:
-                self._find(f"line {place} has the number {number}, as line {first} has: repeated or inserted")
+        for line, number, before in self._breaks:
+            first = self._first_line[number]
+            if first < line:
+                self._report(f"has the number {number}, like line {first}: it was repeated or inserted", line)
             elif before is None:
-                self._find(f"line {place} has the number {number}: lines before it are missing, or out of order")
-            elif number > before + 1:
-                there = sum(before < other < number for other in self._places)
-                if there < number - before - 1:
-                    self._find(f"line {place} has the number {number} after {before}: lines between them are missing")
-                else:
-                    self._find(f"line {place} has the number {number} after {before}: out of order")
-            elif number < before + 1:
-                self._find(f"line {place} has the number {number} after {before}: out of order")
+                self._report(f"has the number {number}: lines before it are missing or out of order", line)
+            elif number == before + 1:
+                self._report(f"does not follow from line {line - 1}: one of the two was replaced or inserted", line)
             else:
-                self._find(
-                    f"line {place} does not follow from line {place - 1}: one of the two was replaced or inserted"
-                )
+                between = sum(before < other < number for other in self._first_line)
+                missing = between < number - before - 1
+                reason = "lines between them are missing" if missing else "they are out of order"
+                self._report(f"has the number {number} after {before}: {reason}", line)
 
-    def _find(self, text: str) -> None:
-        self._found.findings.append(Finding(text))
+    def _report(self, damage: str, line: int | None = None) -> None:
+        self._result.damage.append(f"Line {line or self._result.lines} {damage}.")
+
+    def _note(self, text: str) -> None:
+        self._result.notes.append(f"Line {self._result.lines}: {text}.")
 
 
-def _from_to(after: int, last: int) -> str:
-    """Queries after one up to another, as the subject of a sentence.
+def _queries_were(after: int, last: int) -> str:
+    """The queries after one up to another, as the subject of a sentence.
 
-    >>> _from_to(3, 4), _from_to(3, 6)
+    >>> _queries_were(3, 4), _queries_were(3, 6)
     ('query 4 was', 'queries 4 to 6 were')
     """
     return f"query {last} was" if last == after + 1 else f"queries {after + 1} to {last} were"

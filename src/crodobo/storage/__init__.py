@@ -1,1 +1,1 @@
-"""Files that are written whole or not at all, locks, and tensors with a header."""
+"""Files that are replaced in one step, locks, and tensors with a header."""

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and appending durably."""
+"""Replace files in one step, and append durably."""
 
 import os
 from functools import partial
@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes | str, *, private: bool = False) -> None:
-    """Replace a file in one step: after a crash at any moment it is the old one or the new one.
+    """Replace a file in one step: after a crash at any moment it has its old content or the new one.
 
-    One that is `private` can be read by its owner alone.
+    A `private` file is readable by its owner alone.
     """
     data = content.encode() if isinstance(content, str) else content
     unfinished = unfinished_name(path)
     try:
-        if private:  # what a crash has left could be open to others
+        if private:  # a file left by a crash could be open to others
             unfinished.unlink(missing_ok=True)
         with open(unfinished, "wb", opener=partial(os.open, mode=0o600 if private else 0o666)) as file:
             file.write(data)
@@ -27,7 +27,7 @@ def write_atomically(path: Path, content: bytes | str, *, private: bool = False)
 
 
 def sync_folder(folder: Path) -> None:
-    """See that the names of a folder's files are on disk, those of new files too."""
+    """Put a folder's file names on disk, so that a new file survives a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -36,7 +36,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def append_durably(descriptor: int, content: bytes) -> None:
-    """Add to a file that is open for appending; on disk when this returns, or none of it is there."""
+    """Append to an open file. When this returns, all of it is on disk; when it raises, nothing was added."""
     before = os.fstat(descriptor).st_size
     try:
         left = memoryview(content)
@@ -49,5 +49,5 @@ def append_durably(descriptor: int, content: bytes) -> None:
 
 
 def unfinished_name(path: Path) -> Path:
-    """Where a file is written before it takes its place; what a kill in the middle leaves behind."""
+    """The temporary file that becomes `path`. A kill while writing leaves it behind."""
     return path.with_name(f".{path.name}.unfinished")

@@ -41,17 +41,8 @@ def locked_file(path: Path) -> Iterator[None]:
 def locked_folder(folder: Path, *, private: bool = False, settings: tuple[str, ...] = ()) -> Iterator[None]:
     """Create a folder if needed, check that it is writable, and keep every other process out of it.
 
-    The lock file stays behind: if it were deleted, a process waiting on it and one that creates it anew would both
-    hold a lock.
-
-    Parameters
-    ----------
-    folder
-        The folder to lock.
-    private
-        Create the folder readable by its owner alone.
-    settings
-        The settings that name the folder, for the error.
+    The lock file stays behind: if it were deleted, a process that waits for it and one that creates a new one would
+    both hold a lock. A `private` folder is created readable by its owner alone. Errors name the `settings`.
     """
     try:
         folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)

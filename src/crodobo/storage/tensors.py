@@ -1,6 +1,8 @@
 """Tensors in one safetensors file with a JSON header: the format of checkpoints, warm starts and models."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +27,14 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any],
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read tensors and header. Raises `UnreadableTensors` for any file that is not one of ours."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = _header(file.metadata())
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        raise UnreadableTensors(str(error)) from error
+    with _opened(path) as (file, header):
+        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118
 
 
 def load_header(path: Path) -> dict[str, Any]:
     """Read only the header. Raises `UnreadableTensors` for any file that is not one of ours."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return _header(file.metadata())
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        raise UnreadableTensors(str(error)) from error
+    with _opened(path) as (_, header):
+        return header
 
 
 def with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -52,8 +47,13 @@ def with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _header(metadata: dict[str, str] | None) -> dict[str, Any]:
-    header = json.loads((metadata or {})[HEADER])
-    if not isinstance(header, dict):
-        raise ValueError("the header is not an object")
-    return header
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[HEADER])
+            if not isinstance(header, dict):
+                raise ValueError("the header is not an object")
+            yield file, header
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise UnreadableTensors(str(error)) from error

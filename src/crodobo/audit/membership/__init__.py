@@ -1,5 +1,5 @@
-"""Do a model's weights tell who was in its stream? Shadow runs, attacks on them, and what the attacks come to.
+"""Membership audit: do a model's weights reveal which samples were in its stream? Shadow runs, attacks, results.
 
-For benchmarks and labelled data of one's own: every sample is met many times and its scores are kept, which a private
+For benchmarks and your own labelled data: every sample is processed many times and its scores are kept, which a private
 stream forbids.
 """

@@ -1,10 +1,9 @@
-"""What the attacks find in the shadow runs of each method."""
+"""Attack the shadow runs of each method, and summarise how well the attacks do."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from crodobo.audit.membership.inclusion import draw_members
 from crodobo.audit.membership.lira import lira, usual_variance
@@ -17,8 +16,8 @@ from crodobo.data import Benchmark
 from crodobo.errors import BadCheckpoint
 
 Attack = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-ENOUGH = 16  # shadow runs of a measurement that can be leaned on
-GRID = np.logspace(-4, 0, 81)  # false positive rates of the curves that are kept
+ENOUGH = 16  # shadow runs for a reliable measurement
+GRID = np.logspace(-4, 0, 81)  # false positive rates of the stored curves
 
 
 def _lira(log_probabilities: np.ndarray, labels: np.ndarray, members: np.ndarray) -> np.ndarray:
@@ -34,8 +33,8 @@ ATTACKS: dict[str, Attack] = {
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """How far one attack gets: AUC and true positive rates with intervals, and the curve on the grid."""
+class AttackResult:
+    """The success of one attack: AUC and true positive rates with intervals, and the curve on the grid."""
 
     estimates: dict[str, Estimate]
     curve: list[float]
@@ -43,12 +42,12 @@ class Attacked:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the attacks come to for one method, and its accuracy on members and on the others."""
+    """The success of all attacks on one method, and its accuracy on members and non-members."""
 
     method: str
     runs: int
     samples: int
-    attacks: dict[str, Attacked]
+    attacks: dict[str, AttackResult]
     accuracy_on_members: float
     accuracy_on_others: float
 
@@ -59,24 +58,16 @@ class Finding:
 
 
 def attack_all(method: str, log_probabilities: np.ndarray, labels: np.ndarray, members: np.ndarray) -> Finding:
-    """Attack every run with the others as shadows.
+    """Attack every run, with the other runs as shadows.
 
-    Parameters
-    ----------
-    method
-        Its name.
-    log_probabilities
-        Runs × samples × classes: what each final model says.
-    labels
-        The samples' true classes.
-    members
-        Runs × samples: who was in which run; runs in complementary pairs.
+    `log_probabilities` (runs × samples × classes) are the outputs of each final model, `labels` the true classes.
+    `members` (runs × samples) says which samples each run streamed; runs come in complementary pairs.
     """
     attacks = {}
     for name, attack in ATTACKS.items():
         scores = Scores(attack(log_probabilities, labels, members), members)
         curve = scores.curve()
-        attacks[name] = Attacked(scores.estimates(), [curve.true_at(rate) for rate in GRID])
+        attacks[name] = AttackResult(scores.estimates(), [curve.true_at(rate) for rate in GRID])
     right = log_probabilities.argmax(axis=2) == labels
     return Finding(
         method=method,
@@ -89,20 +80,20 @@ def attack_all(method: str, log_probabilities: np.ndarray, labels: np.ndarray, m
 
 
 def find(plan: ShadowPlan, benchmark: Benchmark, method: str) -> Finding:
-    """Attack a method whose shadow runs are all done."""
-    settings = plan.settings(method)
-    pool = pool_of(settings, len(benchmark.labels))
+    """Attack a method whose shadow runs are all finished."""
+    pool = pool_of(plan.settings(method), len(benchmark.labels))
     stored = [load_scores(task) for task in plan.shadows if task.settings.method == method]
-    scores: list[Tensor] = [each[0] for each in stored if each]
+    scores = np.stack([each[0].numpy() for each in stored if each])
     members = np.stack([draw_members(len(pool), run, plan.seed) for run in range(plan.runs)])
-    return attack_all(method, np.stack([each.numpy() for each in scores]), benchmark.labels.numpy()[pool], members)
+    return attack_all(method, scores, benchmark.labels.numpy()[pool], members)
 
 
 def check_same_images(plan: ShadowPlan, benchmark: Benchmark) -> None:
-    """Refuse to mix shadow runs of images that have changed since."""
+    """Refuse to mix these images with shadow runs of other images."""
     for task in plan.shadows:
         if (stored := load_scores(task)) and stored[1] != benchmark.stamp:
             raise BadCheckpoint(
-                f"the images or their labels have changed since the run in {task.folder}; choose another --out, "
-                "or --fresh"
+                f"The images or their labels changed since the run in {task.folder}.",
+                "Choose another result folder, or start over.",
+                settings=("out", "fresh"),
             )

@@ -1,28 +1,33 @@
-"""Who is in which shadow run: runs come in pairs, and each pair parts the samples into two random halves.
+"""Which samples are in which shadow run: each pair of runs splits the samples into two random halves.
 
-So every sample is in exactly half of the runs, and every run has half of the samples. An attack on one run leaves its
-whole pair out of what it learns from: each sample is then in exactly half of the other runs too, whether it is a
-member or not, and nothing can be read off the counts.
+So every sample is in exactly half of the runs, and every run has half of the samples. An attack on a run does not use
+that run's pair: of the other runs, exactly half streamed any given sample, whether it is a member or not, so the counts
+reveal nothing.
 """
 
 import numpy as np
 
 from crodobo.errors import BadSettings
 
-FEWEST = 4  # runs with which an attack has one pair to learn from besides its own; two are no measurement
+FEWEST = 4  # runs; an attack needs one pair besides the one it attacks
 
 
 def check_runs(runs: int) -> None:
     """Refuse a number of runs that does not come in pairs."""
     if runs < FEWEST or runs % 2:
-        raise BadSettings(f"--runs cannot be {runs}: shadow runs come in pairs, {FEWEST} at least; 32 is a good number")
+        raise BadSettings(
+            f"There cannot be {runs} shadow runs: they come in pairs, at least {FEWEST}.",
+            "32 is a good number.",
+            settings=("runs",),
+        )
 
 
 def choose_pool(samples: int, size: int | None, seed: int) -> np.ndarray:
-    """Numbers of the target samples that shadow runs draw from: all of them, or `size` at random.
+    """The indices of the target samples that shadow runs draw from: all, or `size` of them at random.
 
-    >>> choose_pool(10, 4, seed=0)
-    array([1, 4, 6, 7])
+    >>> pool = choose_pool(10, 4, seed=0)
+    >>> len(set(pool)), bool((np.diff(pool) > 0).all())
+    (4, True)
     """
     if size is None or size >= samples:
         return np.arange(samples)
@@ -30,7 +35,7 @@ def choose_pool(samples: int, size: int | None, seed: int) -> np.ndarray:
 
 
 def draw_members(samples: int, run: int, seed: int) -> np.ndarray:
-    """Which samples of the pool a shadow run streams, as booleans. Does not depend on how many runs there are.
+    """Which samples of the pool a shadow run streams, as booleans. Does not depend on the number of runs.
 
     >>> first, second = draw_members(6, 0, seed=0), draw_members(6, 1, seed=0)
     >>> int(first.sum()), bool((first ^ second).all())
@@ -42,7 +47,7 @@ def draw_members(samples: int, run: int, seed: int) -> np.ndarray:
 
 
 def shadows_of(run: int, runs: int) -> np.ndarray:
-    """The runs that an attack on `run` learns from: all but its pair.
+    """The runs that an attack on `run` learns from: all except its pair.
 
     >>> shadows_of(2, runs=6)
     array([0, 1, 4, 5])

@@ -1,4 +1,4 @@
-"""LiRA: is the target's confidence in a sample more like that of models which met it, or of models which did not?
+"""LiRA: is the model's confidence in a sample closer to that of models trained with it, or without it?
 
 Carlini, Chien, Nasr, Song, Terzis and Tramèr, *Membership Inference Attacks From First Principles*, IEEE S&P 2022.
 """
@@ -10,12 +10,12 @@ import numpy as np
 from crodobo.audit.membership.inclusion import shadows_of
 
 Variance = Literal["global", "sample"]
-MANY = 64  # shadow runs from which on a sample's own variance is known well enough
-LEAST = 1e-12  # variance of a confidence that never moves
+MANY = 64  # shadow runs that are enough to estimate each sample's own variance
+LEAST = 1e-12  # lower bound of a variance
 
 
 def usual_variance(runs: int) -> Variance:
-    """One variance for all samples while there are few runs, as the authors advise.
+    """One variance for all samples if there are few runs, as the authors advise.
 
     >>> usual_variance(32), usual_variance(128)
     ('global', 'sample')
@@ -24,20 +24,18 @@ def usual_variance(runs: int) -> Variance:
 
 
 def lira(confidence: np.ndarray, members: np.ndarray, variance: Variance = "global") -> np.ndarray:
-    """Log-likelihood ratio of membership for each sample in each run, attacked with the runs outside its pair.
+    """Log-likelihood ratio of membership for each sample in each run, from the runs outside its pair.
 
-    Confidences of a sample are taken to be normal, around one mean in runs that met it and another in those that did
-    not.
+    The confidences of a sample are modelled as normal, with one mean in runs that streamed it and another in the rest.
 
     Parameters
     ----------
     confidence
         Runs × samples: the logit of the true label's probability.
     members
-        Runs × samples: who was in which run.
+        Runs × samples: which samples each run streamed.
     variance
-        Estimated from each sample's own values, or `global`: one for all samples that were met, one for all that were
-        not.
+        `sample`: estimated for each sample. `global`: one for all members, and one for all non-members.
 
     Examples
     --------
@@ -50,13 +48,13 @@ def lira(confidence: np.ndarray, members: np.ndarray, variance: Variance = "glob
     scores = np.empty_like(confidence, dtype=np.float64)
     for run, target in enumerate(confidence):
         others = shadows_of(run, len(confidence))
-        values, met = confidence[others].astype(np.float64), members[others]
-        scores[run] = _log_density(target, values, met, variance) - _log_density(target, values, ~met, variance)
+        values, member = confidence[others].astype(np.float64), members[others]
+        scores[run] = _log_density(target, values, member, variance) - _log_density(target, values, ~member, variance)
     return scores
 
 
 def _log_density(target: np.ndarray, values: np.ndarray, chosen: np.ndarray, variance: Variance) -> np.ndarray:
-    """Of each sample's target value under the normal distribution of its chosen values; 2π left out."""
+    """Log-density of each target value under a normal fit to the chosen values of its sample, without the 2π term."""
     count = chosen.sum(axis=0)
     mean = np.where(chosen, values, 0).sum(axis=0) / count
     squares = np.where(chosen, (values - mean) ** 2, 0).sum(axis=0)

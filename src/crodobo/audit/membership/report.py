@@ -1,12 +1,10 @@
-"""The files of an audit of membership: table, picture, numbers, and a sentence for each method."""
+"""The files of a membership audit: table, figure, numbers, and a summary of each method."""
 
 import csv
 import io
 import json
 from dataclasses import asdict
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from crodobo.audit.membership.findings import ENOUGH, GRID, Finding
 from crodobo.audit.membership.lira import usual_variance
@@ -20,7 +18,7 @@ STYLES = {"loss": (GREEN, "--"), "entropy": (GREY, "--"), "LiRA": (BLUE, "-"), "
 
 
 def write_membership(plan: ShadowPlan, findings: list[Finding]) -> Table:
-    """Write every file of an audit to its folder; the table."""
+    """Write all files of an audit to its folder. Returns the table."""
     table = membership_table(plan, findings)
     sentences = "\n".join(f"- {in_words(finding)}" for finding in findings)
     for name, content in (
@@ -34,18 +32,18 @@ def write_membership(plan: ShadowPlan, findings: list[Finding]) -> Table:
 
 
 def in_words(finding: Finding) -> str:
-    """What the strongest attack means, in a sentence or two."""
+    """The meaning of the strongest attack, in a few sentences."""
     estimates = finding.attacks[finding.strongest].estimates
     rate = min(FALSE_ALARMS)
-    auc, named = estimates["auc"], estimates[f"tpr_at_{rate}"]
-    every = [attacked.estimates for attacked in finding.attacks.values()]
-    more = any(each["auc"].low > 0.5 or each[f"tpr_at_{rate}"].low > rate for each in every)
+    auc, true_rate = estimates["auc"], estimates[f"tpr_at_{rate}"]
+    every = [attack.estimates for attack in finding.attacks.values()]
+    leaks = any(each["auc"].low > 0.5 or each[f"tpr_at_{rate}"].low > rate for each in every)
     return (
-        f"{finding.method}: of a member and a non-member, an attacker who has the weights picks the member "
-        f"{_percent(auc.value)} % of the time ({_percent(auc.low)} to {_percent(auc.high)}; guessing, 50); allowed one "
-        f"false alarm in {1 / rate:.0f} non-members, he names {_percent(named.value, 2)} % of the members "
-        f"({_percent(named.low, 2)} to {_percent(named.high, 2)}; guessing, {_percent(rate, 2)}). "
-        + ("The weights remember." if more else "This cannot be told from guessing.")
+        f"{finding.method}: given a member and a non-member, an attacker with the weights picks the member "
+        f"{_percent(auc.value)} % of the time ({_percent(auc.low)} to {_percent(auc.high)}; guessing: 50). With one "
+        f"false alarm in {1 / rate:.0f} non-members, the attacker identifies {_percent(true_rate.value, 2)} % of the "
+        f"members ({_percent(true_rate.low, 2)} to {_percent(true_rate.high, 2)}; guessing: {_percent(rate, 2)}). "
+        + ("The weights reveal membership." if leaks else "This is indistinguishable from guessing.")
     )
 
 
@@ -57,9 +55,9 @@ def membership_table(plan: ShadowPlan, findings: list[Finding]) -> Table:
         for rate in FALSE_ALARMS
     ]
     rows = [
-        Row(f"{finding.method}, {name}", [_cell(attacked.estimates[column.key], column) for column in columns])
+        Row(f"{finding.method}, {name}", [_cell(attack.estimates[column.key], column) for column in columns])
         for finding in findings
-        for name, attacked in finding.attacks.items()
+        for name, attack in finding.attacks.items()
     ]
     caption = f"Membership on {plan.benchmark}, {plan.runs} shadow runs, 95 % intervals"
     return Table(caption, "method, attack", columns, rows, notes(plan, findings))
@@ -68,7 +66,7 @@ def membership_table(plan: ShadowPlan, findings: list[Finding]) -> Table:
 def notes(plan: ShadowPlan, findings: list[Finding]) -> list[str]:
     """How to read the numbers."""
     texts = [
-        "TPR: % of the members that are named at that % of false alarms (FPR). Guessing has AUC 0.5, and a TPR that "
+        "TPR: % of the members that are identified at that % of false alarms (FPR). Guessing has AUC 0.5, and its TPR "
         "equals the FPR."
     ]
     if findings:
@@ -76,28 +74,28 @@ def notes(plan: ShadowPlan, findings: list[Finding]) -> list[str]:
         alarms = ", ".join(f"{100 * rate:g} % are {round(rate * others)}" for rate in FALSE_ALARMS)
         texts.append(f"There are {others} non-members over all runs: {alarms} false alarms.")
     if plan.runs < ENOUGH:
-        texts.append(f"With fewer than {ENOUGH} shadow runs these are no figures to lean on.")
+        texts.append(f"With fewer than {ENOUGH} shadow runs the figures are unreliable.")
     if plan.passes > 1:
-        texts.append(f"Each run met its stream {plan.passes} times, which burning after reading forbids: a control.")
+        texts.append(f"Each run read its stream {plan.passes} times, which burning after reading forbids: a control.")
     return texts
 
 
 def as_csv(findings: list[Finding]) -> str:
-    """A line for each attack on each method; all numbers are fractions."""
+    """A row for each attack on each method. All numbers are fractions."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = ["auc", *(f"tpr_at_{rate}" for rate in FALSE_ALARMS)]
     ends = ("", "_low", "_high")
     writer.writerow(["method", "attack", "runs", *(f"{name}{end}" for name in names for end in ends)])
     for finding in findings:
-        for name, attacked in finding.attacks.items():
-            values = [value for key in names for value in asdict(attacked.estimates[key]).values()]
+        for name, attack in finding.attacks.items():
+            values = [value for key in names for value in asdict(attack.estimates[key]).values()]
             writer.writerow([finding.method, name, finding.runs, *(f"{value:.5f}" for value in values)])
     return text.getvalue()
 
 
 def as_data(plan: ShadowPlan, findings: list[Finding]) -> dict[str, Any]:
-    """Everything measured, and what it was measured with."""
+    """All measurements, and how they were made."""
     return {
         "benchmark": plan.benchmark,
         "runs": plan.runs,
@@ -116,7 +114,7 @@ def as_data(plan: ShadowPlan, findings: list[Finding]) -> dict[str, Any]:
                 "strongest": finding.strongest,
                 "in_words": in_words(finding),
                 "settings": plan.settings(finding.method).model_dump(mode="json"),
-                "attacks": {name: asdict(attacked) for name, attacked in finding.attacks.items()},
+                "attacks": {name: asdict(attack) for name, attack in finding.attacks.items()},
             }
             for finding in findings
         },
@@ -124,7 +122,9 @@ def as_data(plan: ShadowPlan, findings: list[Finding]) -> dict[str, Any]:
 
 
 def draw_membership(plan: ShadowPlan, findings: list[Finding]) -> bytes:
-    """ROC curves on logarithmic axes, a panel for each method, with the strongest attack's intervals; PNG."""
+    """ROC curves on logarithmic axes as a PNG: a panel for each method, with the intervals of the strongest attack."""
+    from matplotlib.figure import Figure
+
     across = min(3, len(findings))
     down = -(-len(findings) // across)
     figure = Figure(figsize=(max(4.5, 3.3 * across), 3.2 * down + 0.3), dpi=150, layout="constrained")
@@ -133,9 +133,9 @@ def draw_membership(plan: ShadowPlan, findings: list[Finding]) -> bytes:
         panel.set_visible(False)
     for panel, finding in zip(panels, findings, strict=False):
         panel.plot(GRID, GRID, color="black", lw=0.8, ls=":", label="guessing")
-        for name, attacked in finding.attacks.items():
+        for name, attack in finding.attacks.items():
             colour, style = STYLES[name]
-            panel.plot(GRID, attacked.curve, color=colour, ls=style, lw=1.4, label=name)
+            panel.plot(GRID, attack.curve, color=colour, ls=style, lw=1.4, label=name)
         estimates = finding.attacks[finding.strongest].estimates
         for rate in FALSE_ALARMS:
             bounds = estimates[f"tpr_at_{rate}"]

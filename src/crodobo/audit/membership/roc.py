@@ -1,10 +1,10 @@
-"""ROC curves of attacks over all runs, with bootstrap intervals that know how the scores hang together."""
+"""ROC curves of attacks over all runs, with bootstrap intervals that account for correlated scores."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-FALSE_ALARMS = (0.001, 0.01)  # false positive rates at which the true positive rate is told
+FALSE_ALARMS = (0.001, 0.01)  # false positive rates at which the true positive rate is reported
 ROUNDS = 500  # of the bootstrap
 
 
@@ -19,24 +19,24 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Curve:
-    """True against false positive rates, from (0, 0) to (1, 1), one point for each distinct score."""
+    """True and false positive rates from (0, 0) to (1, 1), one point for each distinct score."""
 
     false: np.ndarray
     true: np.ndarray
 
     @property
     def auc(self) -> float:
-        """Chance that a member's score is above a non-member's; equal ones count half.
+        """The probability that a member scores higher than a non-member. Equal scores count half.
 
-        >>> Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0])).auc
+        >>> round(Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0])).auc, 3)
         1.0
         """
         return float(np.trapezoid(self.true, self.false))
 
     def true_at(self, rate: float) -> float:
-        """True positive rate at a false positive rate; where scores are equal a coin decides.
+        """The true positive rate at a false positive rate, interpolated where scores are equal.
 
-        >>> Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.5, 1.0])).true_at(0.01)
+        >>> round(Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.5, 1.0])).true_at(0.01), 3)
         0.505
         """
         last = int(np.searchsorted(self.false, rate, side="right")) - 1
@@ -47,26 +47,26 @@ class Curve:
 
 
 class Scores:
-    """Scores of all samples in all runs, sorted once: one threshold serves all runs, as an attacker would set it.
+    """Scores of all samples in all runs, sorted once. One threshold applies to all runs, as for a real attacker.
 
     Parameters
     ----------
     scores
-        Runs × samples; the higher, the more likely a member.
+        Runs × samples: a higher score means a more likely member.
     members
-        Runs × samples: who was in which run.
+        Runs × samples: which samples each run streamed.
     """
 
     def __init__(self, scores: np.ndarray, members: np.ndarray) -> None:
         self.runs, self.samples = scores.shape
         order = np.argsort(-scores, axis=None, kind="stable")
         ranked = scores.ravel()[order]
-        self._ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # of equal scores
+        self._ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # of each run of equal scores
         self._members = members.ravel()[order]
         self._run, self._sample = np.divmod(order, self.samples)
 
     def curve(self, runs: np.ndarray | None = None, samples: np.ndarray | None = None) -> Curve:
-        """The ROC curve, with runs and samples counted so many times, by default once each."""
+        """The ROC curve. `runs` and `samples` are how often each counts; once by default."""
         weights = np.ones(len(self._members)) if runs is None else runs[self._run].astype(np.float64)
         if samples is not None:
             weights *= samples[self._sample]
@@ -78,9 +78,9 @@ class Scores:
     def estimates(self, seed: int = 0, rounds: int = ROUNDS) -> dict[str, Estimate]:
         """AUC and true positive rates, each with its interval.
 
-        Pairs of runs are drawn anew with replacement, and so are samples, independently: scores of one run share its
-        weights, scores of one sample share its difficulty and its shadows, and the two runs of a pair have each other's
-        non-members. An interval for single scores would be too narrow; this one errs on the wide side.
+        Resamples pairs of runs and samples independently, with replacement: scores of one run share its weights, scores
+        of one sample share its difficulty and its shadows, and the two runs of a pair have complementary members.
+        Resampling single scores would give too narrow intervals; these are rather too wide.
         """
         random = np.random.default_rng(seed)
         drawn = []

@@ -1,4 +1,4 @@
-"""A shadow run: a method meets the stream of its members, and what its final weights say of every sample is kept."""
+"""A shadow run: a method adapts to the stream of its members, and its final weights score every sample."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,16 +16,16 @@ from crodobo.evaluate.protocols import online
 from crodobo.methods import Method
 from crodobo.nn.learner import Learner
 
-BATCH = 256  # samples that are scored at a time
+BATCH = 256  # samples scored at a time
 
 
 def seed_of_run(seed: int, run: int) -> int:
-    """The seed of a shadow run's order and draws."""
+    """The seed of a shadow run's stream order and random numbers."""
     return int(np.random.SeedSequence((seed, run)).generate_state(1)[0]) % 2**31
 
 
-def draw_anew(learners: list[Learner], seed: int) -> None:
-    """Give learners of a shared warm start draws of their own."""
+def reseed(learners: list[Learner], seed: int) -> None:
+    """Give learners of a shared warm start their own random numbers."""
     for number, learner in enumerate(learners):
         learner.generator = Generator().manual_seed(seed * 1009 + number)
 
@@ -41,26 +41,10 @@ def stream_members(
     passes: int = 1,
     after_query: Callable[[StreamRecord], None] = lambda record: None,
 ) -> StreamRecord:
-    """Let a method meet the members as a stream, online.
+    """Adapt a method to the members, given by their indices in the target, as a stream, online.
 
-    Parameters
-    ----------
-    method
-        What adapts.
-    benchmark
-        Whose target the members are of.
-    members
-        Their numbers.
-    seed
-        Decides their order.
-    size
-        Samples in a query.
-    kind
-        In which order they come.
-    passes
-        How often. More than once is what burning after reading forbids, and what an audit has to notice.
-    after_query
-        Called when a query has been erased.
+    `kind` is the kind of stream order, and `seed` decides it. More than one of the `passes` violates burning after
+    reading: a leak that the audit must detect. `after_query` is called after each query is erased.
     """
     method.expect(passes * -(-len(members) // size))
 
@@ -75,10 +59,9 @@ def stream_members(
 
 @torch.no_grad()
 def log_probabilities(learners: list[Learner], images: Images, numbers: Tensor) -> Tensor:
-    """Logarithms of the class probabilities that the final model, the learners' average, gives each sample.
+    """Log-probabilities of the classes that the final model, the average of the learners, gives each sample.
 
-    BatchNorm uses the running statistics, which are part of the weights: what is found of a sample does not depend on
-    the samples beside it.
+    BatchNorm uses the running statistics, which are part of the weights, so a score depends on its own sample only.
     """
     found = []
     for batch in prefetch(in_batches(images, BATCH, numbers)):

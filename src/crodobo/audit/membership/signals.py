@@ -1,4 +1,4 @@
-"""What an attacker reads off a model's answer to one sample. All of them take logarithms of class probabilities."""
+"""Numbers that an attacker derives from a model's output for one sample, given as log-probabilities of the classes."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def loss(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def entropy(log_probabilities: np.ndarray) -> np.ndarray:
-    """Entropy of the answer; needs no label.
+    """Entropy of the output. Needs no label.
 
     >>> entropy(np.log([[0.5, 0.5]])).round(3)
     array([0.693])
@@ -22,7 +22,7 @@ def entropy(log_probabilities: np.ndarray) -> np.ndarray:
 
 
 def confidence(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Logit of the true label's probability, log p / (1 − p), from the others' so that a p near 1 loses nothing.
+    """Logit of the true label's probability, log p / (1 − p). Uses the sum of the others for 1 − p: exact near 1.
 
     >>> confidence(np.log([[0.9, 0.1]]), np.array([0])).round(3)
     array([2.197])

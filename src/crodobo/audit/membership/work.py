@@ -1,17 +1,14 @@
-"""What one process of the audit does: a shadow run, whose scores it leaves behind."""
+"""The task of one process of the audit: a shadow run that stores the scores of its final weights."""
 
-import json
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from crodobo.audit.membership.inclusion import choose_pool, draw_members
 from crodobo.audit.membership.plan import ShadowTask
-from crodobo.audit.membership.shadow import draw_anew, log_probabilities, seed_of_run, stream_members
+from crodobo.audit.membership.shadow import log_probabilities, reseed, seed_of_run, stream_members
 from crodobo.core.metrics import StreamRecord
 from crodobo.errors import BadCheckpoint, Interrupted
 from crodobo.evaluate.comparison import Task
@@ -22,8 +19,8 @@ from crodobo.methods import get_method
 from crodobo.session.checkpoint import differences
 from crodobo.session.stop import StopSignal
 from crodobo.session.warm_start import load_warm_start, make_method
-from crodobo.storage.files import write_atomically
 from crodobo.storage.lock import locked_folder
+from crodobo.storage.tensors import UnreadableTensors, load_tensors, save_tensors
 
 
 def shadow(task: ShadowTask, reporter: LineReporter) -> None:
@@ -35,13 +32,13 @@ def shadow(task: ShadowTask, reporter: LineReporter) -> None:
         members = torch.from_numpy(pool[draw_members(len(pool), task.number, task.seed)])
         draws = seed_of_run(task.seed, task.number)
         learners, _ = load_warm_start(task.warm_start, benchmark, settings.options)
-        draw_anew(learners, draws)
+        reseed(learners, draws)
         options = settings.options.model_copy(update={"seed": draws})
         method = make_method(get_method(settings.method), benchmark, learners, options)
 
         def after_query(record: StreamRecord) -> None:
             if stop.requested:
-                raise Interrupted("stopped in the middle of a shadow run")
+                raise Interrupted("Stopped during a shadow run.")
             reporter.query(record)
 
         reporter.streaming(task.passes * -(-len(members) // settings.query_size))
@@ -57,37 +54,38 @@ def shadow(task: ShadowTask, reporter: LineReporter) -> None:
         )
         scores = log_probabilities(method.learners, benchmark.images, torch.from_numpy(pool))
         header = {"made_of": made_of(task), "data": benchmark.stamp}
-        write_atomically(task.scores, save({"log_probabilities": scores}, {"crodobo": json.dumps(header)}))
+        save_tensors(task.scores, {"log_probabilities": scores}, header)
 
 
 def pool_of(settings: RunSettings, samples: int) -> np.ndarray:
-    """Numbers of the samples that the shadow runs draw from: twice what the queries of one run take."""
+    """The indices of the samples that shadow runs draw from: twice as many as one run streams."""
     size = 2 * settings.queries * settings.query_size if settings.queries else None
     return choose_pool(samples, size, settings.options.seed)
 
 
 def made_of(task: ShadowTask) -> dict[str, Any]:
-    """Everything that decides a shadow run's scores, the data apart."""
+    """Everything that decides the scores of a shadow run, except the data."""
     return task.settings.identity | {"run": task.number, "passes": task.passes}
 
 
 def load_scores(task: ShadowTask) -> tuple[Tensor, str] | None:
-    """What a shadow run has left behind, and the stamp of its data; None where it is to be run."""
+    """The scores of a shadow run and the stamp of its data. None if they are missing or damaged."""
     try:
-        with safe_open(task.scores, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["crodobo"])
-            scores, stored, stamp = file.get_tensor("log_probabilities"), dict(header["made_of"]), str(header["data"])
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError):
+        tensors, header = load_tensors(task.scores)
+        scores, stored, stamp = tensors["log_probabilities"], dict(header["made_of"]), str(header["data"])
+    except (UnreadableTensors, KeyError, ValueError, TypeError):
         return None
     if different := differences(stored, made_of(task)):
         raise BadCheckpoint(
-            f"{task.folder} holds a shadow run with other settings ({different}); choose another --out, or --fresh"
+            f"{task.folder} holds a shadow run with other settings ({different}).",
+            "Choose another result folder, or start over.",
+            settings=("out", "fresh"),
         )
     return scores, stamp
 
 
 def finished(task: Task) -> object | None:
-    """What shows that a task has been carried out before, with the same settings."""
+    """The result of a task that is finished with the same settings, or None."""
     return load_scores(task) if isinstance(task, ShadowTask) else finished_result(task)
 
 

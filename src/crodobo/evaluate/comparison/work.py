@@ -15,9 +15,9 @@ from typing import Any
 
 from crodobo.core.counts import Counts
 from crodobo.core.observer import Observer
+from crodobo.core.process import peak_memory
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
 from crodobo.evaluate.comparison.plan import Task
-from crodobo.evaluate.outcome import peak_memory
 from crodobo.evaluate.protocols import offline, steps_of_epoch
 from crodobo.evaluate.run import finished, load_data, run
 from crodobo.methods import get_method

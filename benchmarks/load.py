@@ -141,7 +141,11 @@ async def load(served: Serving, clients: int, seconds: float) -> tuple[Seen, See
 def in_this_process(folder: Path) -> Iterator[tuple[Service, str]]:
     """A service in a thread, so that queries can also go straight to its method."""
     options = get_method("crodobo").Settings.of(warmup=1, burn="standard")
-    service = Service(ServeSettings.of(options=options, state=folder / "state", max_wait=0))
+    with Service(ServeSettings.of(options=options, state=folder / "state", max_wait=0)) as service:
+        yield from run_in_thread(service)
+
+
+def run_in_thread(service: Service) -> Iterator[tuple[Service, str]]:
     app = App(service, None)
     server = uvicorn.Server(uvicorn.Config(app.api, port=0, loop="asyncio", http="httptools", log_level="warning"))
     thread = threading.Thread(target=server.run)
@@ -174,7 +178,7 @@ def overhead(pairs: int) -> tuple[float, float, float]:
                         http.post("/v1/predict", content=content, headers=KIND).raise_for_status()
                     else:
                         with Query(copy, service.memory) as query:
-                            service.method.step(query)
+                            service.session.method.step(query)
                     way.append(time.perf_counter() - started)
                     processor[id(way)].append(time.process_time() - worked)
     ratio = statistics.median(processor[id(through)][2:]) / statistics.median(processor[id(past)][2:])

@@ -19,7 +19,7 @@ from crodobo.core.prediction import Prediction
 from crodobo.errors import NotHardened
 from crodobo.serve.batcher import Batcher, Control, Rows, concatenate
 from crodobo.serve.errors import Busy
-from crodobo.serve.service import Answer
+from crodobo.session.processed import Processed
 
 KINDS = (Control(), Control(adapt=False), Control(order="predict-then-adapt"))
 
@@ -37,7 +37,7 @@ class Echo:
         self.failure: str | None = None
         self.saves: list[Future[None] | None] = []  # one for each query
 
-    def answer(self, images: torch.Tensor, adapt: bool, order: Any) -> Answer:
+    def answer(self, images: torch.Tensor, adapt: bool, order: Any) -> Processed:
         self.at_work.set()
         self.release.wait(30)
         if self.error:
@@ -45,7 +45,7 @@ class Echo:
         marks = images[:, 0, 0, 0].clone()
         self.queries.append((Control(adapt, order), marks.int().tolist()))
         saved = self.saves.pop(0) if self.saves else None
-        return Answer(Prediction(marks.float()[:, None]), "receipt", len(self.queries), 0.01, saved)
+        return Processed(Prediction(marks.float()[:, None]), "receipt", len(self.queries), 0.01, saved)
 
 
 async def until_at_work(echo: Echo) -> None:

@@ -92,15 +92,17 @@ class Running:
 
     def weights(self) -> dict[str, Tensor]:
         """The state of the learners."""
-        return {name: value.clone() for name, value in self.service.method.state().items()}
+        return {name: value.clone() for name, value in self.service.session.method.state().items()}
 
     def soon(self, act: Callable[[], None]) -> None:
         """Call a function in the thread of the app."""
         assert self.app.loading
         self.app.loading.get_loop().call_soon_threadsafe(act)
 
-    def become(self, state: Any, failure: str | None = None) -> None:
-        self.service.state, self.service.failure = state, failure
+    def show(self, monkeypatch: pytest.MonkeyPatch, state: Any, failure: str | None = None) -> None:
+        """Pretend to be in a state."""
+        monkeypatch.setattr(Service, "state", property(lambda _: state))
+        monkeypatch.setattr(Service, "failure", property(lambda _: failure))
         self.soon(self.app.monitor.notify)
 
 
@@ -117,8 +119,11 @@ def serving(
     made = {role: add_key(path, role, role) for role in ("client", "admin")} if keys else {}
     options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=16, burn="standard", parallel=False)
     settings = ServeSettings.of(options=options, state=folder / "state", query_size=8, max_wait=0)
-    app = App(Service(settings), Keys(path) if keys else None)
-    with listener.dup() if listener else socket.create_server(("127.0.0.1", 0)) as listener:
+    with (
+        Service(settings) as service,
+        listener.dup() if listener else socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        app = App(service, Keys(path) if keys else None)
         config = uvicorn.Config(app.api, loop="asyncio", ws="none", log_config=None, timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -251,7 +256,7 @@ def test_numbers_change_without_a_reload(running: Running, page: Page) -> None:
     receipts = running.send(3)
     page.sees("queries", "3")
     page.sees("samples", "24")
-    page.sees("burned", f"{running.service.numbers.totals.burned_bytes / 1024:.1f} kB")
+    page.sees("burned", f"{running.service.totals['burned_bytes'] / 1024:.1f} kB")
     page.sees("queue", "0 of 128")
     assert not page.shows("empty")
     receipts += running.send()
@@ -261,7 +266,7 @@ def test_numbers_change_without_a_reload(running: Running, page: Page) -> None:
     lines = page.run("return [...document.querySelectorAll('#lines .line')].map((line) => line.getAttribute('d'))")
     assert [len(line.split("L")) for line in lines] == [4] * 6  # points
     values = page.run("return [...document.querySelectorAll('#lines output')].map((one) => one.textContent)")
-    point = running.service.numbers.points[-1]
+    point = running.service.history.points[-1]
     assert values[:2] == [f"{100 * point.confidence:.1f} %", f"{point.entropy:.2f} nats"]
     shares = page.run("return [...document.querySelectorAll('#mix li b')].map((one) => one.textContent)")
     assert shares == [f"{100 * share:.1f} %" for share in point.classes]
@@ -276,7 +281,7 @@ def test_the_query_under_the_pointer_is_shown(running: Running, page: Page) -> N
     chart = page.driver.find_element("css selector", "#lines svg")
     webdriver.ActionChains(page.driver, duration=0).move_to_element_with_offset(chart, -5, 0).perform()
     page.sees("range", "query 2 (under the pointer)")
-    first = running.service.numbers.points[1]
+    first = running.service.history.points[1]
     assert page.driver.find_element("css selector", "#lines output").text == f"{100 * first.confidence:.1f} %"
 
 
@@ -307,7 +312,7 @@ def test_only_an_administrators_key_may_act(running: Running, page: Page) -> Non
     page.click("reset")
     page.click("sure-yes")
     page.sees("done", "Nothing was changed")
-    assert running.service.adapting
+    assert running.service.session.adapting
     assert not differing(running.weights(), before)
 
     page.click("key-change")
@@ -358,7 +363,10 @@ def test_reset_asks_first(running: Running, page: Page) -> None:
     assert not differing(running.weights(), new)
 
 
-def test_each_state_and_the_burn_proof_have_a_sentence(running: Running, page: Page) -> None:
+def test_each_state_and_the_burn_proof_have_a_sentence(
+    running: Running, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prover = running.service.session.prover
     page.open(running.url, running.keys["admin"])
     page.sees("proof-state", "No proof at this level")
     for state, sentence in (
@@ -366,25 +374,24 @@ def test_each_state_and_the_burn_proof_have_a_sentence(running: Running, page: P
         ("warming up", "The learners are learning the source."),
         ("proving", "searches all memory"),
     ):
-        running.become(state)
+        running.show(monkeypatch, state)
         page.sees("sentence", sentence)
         page.sees("state", state)
         page.sees("empty-text", "when the service is ready")
         assert page.shows("busy")
         assert not page.can("pause")
-    running.service.proof, running.service.proved_at = Scan(300 * 2**20, 512), "2026-01-02T03:04:05.678+00:00"
-    running.become("ready")
+    prover.scan, prover.time = Scan(300 * 2**20, 512), "2026-01-02T03:04:05.678+00:00"
+    running.show(monkeypatch, "ready")
     page.sees("proof-state", "No traces of a test query")
     for fact in ("2026-01-0", "300 MB in 512 regions", "0 bytes"):
         page.sees("proof-facts", fact)
-    running.service.proof = Scan(300 * 2**20, 512, finds=[Find("pixels", "heap", 4096, 64)])
-    running.become("failed", "64 bytes of a burned test query are still in memory.")
+    prover.scan = Scan(300 * 2**20, 512, finds=[Find("pixels", "heap", 4096, 64)])
+    running.show(monkeypatch, "failed", "64 bytes of a burned test query are still in memory.")
     page.sees("sentence", "64 bytes of a burned test query")
     page.sees("proof-state", "Traces found")
     page.sees("proof-facts", "64 bytes")
-    running.become("draining")
+    running.show(monkeypatch, "draining")
     page.sees("sentence", "shutting down")
-    running.become("ready")
 
 
 def test_a_lost_connection_is_shown_and_restored(page: Page, tmp_path: Path, source: Source) -> None:

@@ -112,7 +112,7 @@ def test_a_service_that_cannot_write_a_receipt_stops(server: "Served") -> None:
     status, _, errors = server.end()
     assert status == 2
     assert errors.count("\n") == 1
-    assert "no query is met without one" in errors
+    assert "no query is processed without" in errors
     watching.close()
 
 

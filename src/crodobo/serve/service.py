@@ -130,9 +130,9 @@ class Service:
         warm_start = settings.state / WARM_START
         if self._fresh:
             warm_start.unlink(missing_ok=True)
+        session.load(public, fresh=self._fresh, warm_start=warm_start)
         learners, _ = warm_learners(public, settings.options, session.loading, warm_start)
         self._drift = Drift(learners)
-        session.load(public, fresh=self._fresh, warm_start=warm_start)
         if session.restored and session.restored["paused"]:
             session.adapting = False
             session.observer.note("The service was paused, and still is.")

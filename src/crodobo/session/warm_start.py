@@ -65,7 +65,7 @@ def save_warm_start(
         for number, learner in enumerate(learners)
         for name, value in learner.state().items()
     }
-    save_tensors(path, tensors, header)
+    save_tensors(path, tensors, header, private=True)
 
 
 def load_warm_start(path: Path, public: PublicData, settings: MethodSettings) -> tuple[list[Learner], float]:

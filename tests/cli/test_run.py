@@ -73,7 +73,7 @@ main()
 def start() -> Callable[..., BaseProcess]:
     """Start a command to be stopped or killed: in a process of its own, of one that has the libraries loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["crodobo.evaluate.comparison.work"])
+    context.set_forkserver_preload(["crodobo.evaluate.comparison.tasks"])
 
     def call(*arguments: str | Path, errors: Path = Path(os.devnull)) -> BaseProcess:
         process = context.Process(target=exec, args=(COMMAND.format(errors=str(errors)), {}))

@@ -62,7 +62,7 @@ def serve(
         raise BadSettings('the service needs more packages; install them with pip install "crodobo[serve]"') from None
 
     from crodobo.burn.proof import check_proving
-    from crodobo.cli.progress import make_reporter
+    from crodobo.cli.progress import make_observer
     from crodobo.ledger.signing import load_signing_key
     from crodobo.methods import get_method
     from crodobo.methods.base import check_runs_online
@@ -98,7 +98,7 @@ def serve(
     with (
         locked_folder(settings.state, private=True, settings=("state",)),
         Log(shared["log"]) as events,
-        make_reporter(quiet) as reporter,
+        make_observer(quiet) as reporter,
     ):
         for note in chosen.notes:
             reporter.note(note)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ from torch import Generator, Tensor
 from crodobo.burn.levels import memory_for
 from crodobo.burn.proof import prove_at_start
 from crodobo.config import MethodSettings
+from crodobo.core.counts import Counts
 from crodobo.core.memory import Memory
 from crodobo.core.metrics import ConfusionMatrix, StreamRecord
 from crodobo.core.observer import Observer
 from crodobo.core.prediction import Prediction
-from crodobo.core.query import Query
 from crodobo.data import Benchmark, load_benchmark
-from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
+from crodobo.data.prefetch import let_go
+from crodobo.errors import BadCheckpoint, BadQuery, CrodoboError, Interrupted
 from crodobo.evaluate.outcome import Exhibit, Outcome
-from crodobo.evaluate.protocols import one_pass, online
-from crodobo.evaluate.report import RESULT_FILES, write_results
+from crodobo.evaluate.protocols import check_labels, one_pass
+from crodobo.evaluate.report import RESULT_FILES, check_report_packages, write_results
 from crodobo.evaluate.settings import RunSettings
 from crodobo.ledger.ledger import NAME as LEDGER
 from crodobo.ledger.ledger import Ledger
@@ -54,6 +56,7 @@ def run(
     `warm_start` is a file of learners that have been warmed up before. Each query's receipt goes to the ledger of the
     folder, signed if there is a `sign_key`.
     """
+    check_report_packages()
     reporter = reporter or Observer()
     kind = get_method(settings.method)
     check_runs_online(kind, settings.options)
@@ -121,6 +124,7 @@ def stream_through(
     queries = len(order.split(size)[: settings.queries])
     shown = random.Random(settings.options.seed).randrange(queries) + 1
     record = StreamRecord.from_data(progress["record"])
+    counts = Counts()
 
     def checkpoint() -> bool:
         progress["record"] = record.as_data()
@@ -132,7 +136,8 @@ def stream_through(
         return True
 
     def after_query(record: StreamRecord, prediction: Prediction | None) -> None:
-        reporter.query(record)
+        counts.queries, counts.refused, counts.accuracy = len(record.rows), len(record.refused), record.online_accuracy
+        reporter.query(counts)
         if prediction and prediction.adaptation.restored:
             reporter.note(record.restored[-1])
         if prediction and benchmark.public and record.queries == shown:
@@ -146,9 +151,6 @@ def stream_through(
                 way = "the same command with --resume goes on" if saved else "without a checkpoint; start again"
                 raise Interrupted(f"stopped after query {record.queries} of {queries}; {way}")
 
-    def after_burn(query: Query, samples: int) -> None:
-        ledger.burned(samples=samples, wiped=query.wiped)
-
     proof = prove_at_start(method, memory, size, reporter.note)
     ledger.begin(settings.model_dump(mode="json"), after=record.queries, scan=proof.as_numbers() if proof else None)
     if record.queries:
@@ -158,7 +160,21 @@ def stream_through(
     method.expect(queries)
     reporter.streaming(queries)
     stream = benchmark.stream(size, seed, kind=kind, start=record.queries, queries=settings.queries, memory=memory)
-    online(method, stream, record, after_query, after_burn)
+    with let_go(stream):
+        for query, labels in stream:
+            started, prediction = time.perf_counter(), None
+            try:
+                with query:
+                    check_labels(labels, len(query), len(benchmark.source.classes))
+                    prediction = method.step(query)
+            except BadQuery as error:
+                record.refuse(len(labels), str(error))
+            else:
+                seconds = time.perf_counter() - started
+                record.add(prediction, labels, seconds=seconds)
+                counts.add(prediction, (), seconds=seconds, wiped=query.wiped)
+            ledger.burned(samples=len(labels), wiped=query.wiped)
+            after_query(record, prediction)
 
     streamed = order[: queries * size]
     again = streamed  # one-pass meets mixed classes whatever the stream was like: it is the model that is scored

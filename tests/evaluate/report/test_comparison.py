@@ -4,12 +4,12 @@ import statistics
 from collections.abc import Callable
 
 import pytest
+from crodobo.evaluate.report.comparison import cost_table, main_table, study_table
 
 from crodobo.evaluate import paper
 from crodobo.evaluate.comparison import Entry, Results
 from crodobo.evaluate.comparison.results import mean_and_deviation
 from crodobo.evaluate.comparison.studies import STUDIES, Study
-from crodobo.evaluate.report.comparison import cost_table, main_table, study_table
 from crodobo.evaluate.report.table import Table
 from crodobo.methods import REGISTRY
 

@@ -37,7 +37,7 @@ def carry_out_and_show(
     with make_observer(quiet) as observer:
         benchmark = load_data(settings, observer)  # fills the cache once, before many processes need it
         make_learners(benchmark.source, 1, 0, settings.options)  # a wrong backbone fails here, not in every process
-        with locked_folder(plan.folder):
+        with locked_folder(plan.folder, settings=("out",)):
             _check_no_single_run(plan.folder)
             if fresh:
                 delete_results(plan.tasks)

@@ -18,8 +18,8 @@ def check_report_packages() -> None:
     missing = [name for name in ("jinja2", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         raise CrodoboError(
-            f"Figures and reports need {' and '.join(missing)}, not installed here.",
-            'Install the extra: pip install "crodobo[benchmarks]".',
+            f"Figures and reports need {' and '.join(missing)}.",
+            'Install the missing packages with pip install "crodobo[benchmarks]".',
         )
 
 

@@ -104,12 +104,12 @@ class Outcome:
     def protocol(self) -> dict[str, str]:
         """How the numbers were measured, in words."""
         settings, options = self.settings, self.settings.options
-        norm = f"mixed, running weight {options.running_weight}" if options.norm == "mixed" else options.norm
+        weight = f", running weight {options.running_weight}" if options.norm == "mixed" else ""
         return {
             "order": options.order,
             "stream": f"{settings.stream} order of seed {settings.order_seed}, queries of {settings.query_size}",
             "warmup": f"{options.warmup} steps of {options.warmup_batch} on the source, a bootstrap for each learner",
-            "batch_norm": f"{norm} statistics at prediction",
+            "batch_norm": f"{options.norm} statistics at prediction{weight}",
             "online_accuracy": "over all samples, each predicted when its query was processed",
             "one_pass_accuracy": "the final model on the same samples again, without adapting",
             "one_pass": f"{METRICS[self.benchmark.metric]}, as usual for this benchmark",

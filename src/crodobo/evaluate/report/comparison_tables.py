@@ -103,7 +103,7 @@ def cost_table(results: Results) -> Table:
         "processes at a time. Compare them with each other, not with other machines. Memory is the peak of the "
         "process, including the libraries and the benchmark."
     ]
-    return Table("Time and memory of one process", "method", columns if has_offline else columns[:2], rows, notes)
+    return Table("Costs of one process", "method", columns if has_offline else columns[:2], rows, notes)
 
 
 def _cell(runs: EntryResults, key: str, offline: bool = False) -> Cell:

@@ -146,7 +146,7 @@ def test_all_that_protects_the_learners_is_counted_and_said(
     ]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "query 3: the learners had collapsed" in page
-    assert "1 queries of far fewer classes than usual" in page
+    assert "1 queries had far fewer classes than usual" in page
 
 
 def test_without_the_guard_nothing_is_held(tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch) -> None:

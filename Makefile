@@ -25,8 +25,8 @@ comparison: $(READY)  ## all methods on glyphs and the bars of that comparison (
 	$(BIN)/crodobo compare --benchmark glyphs --methods all --seeds 0,1,2 $(ARGS)
 	$(BIN)/python benchmarks/comparison.py
 
-bench: $(READY)  ## speed and memory
-	$(BIN)/crodobo bench $(ARGS)
+bench: $(READY)  ## speed and memory (benchmarks/burning.py and reading.py measure erasing and reading)
+	$(BIN)/python benchmarks/speed.py $(ARGS)
 
 docs: $(READY)  ## the documentation, into site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,7 +1,7 @@
-"""The accuracy bars on `glyphs`, in full: every method over the same warm starts and streams.
+"""The full accuracy bars on `glyphs`: every method with the same warm starts and streams.
 
-Each seed warms up four learners once. `single` is scored from each of the four, CroDoBo takes the first two or all
-four, so that a lucky start helps all alike. Prints a table, writes runs/accuracy.json, and fails if a bar is missed.
+Each seed warms up four learners once. `single` is scored from each of the four, and CroDoBo uses the first two or all
+four, so that a lucky start helps all methods. Prints a table, writes runs/accuracy.json, and fails if a bar is missed.
 
     python benchmarks/accuracy.py [--seeds 0,1,2] [--queries N]
 """
@@ -37,7 +37,7 @@ VARIANTS: dict[str, tuple[str, list[list[int]]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0,1,2", type=lambda text: [int(part) for part in text.split(",")])
-    parser.add_argument("--queries", type=int, help="shorten the stream (the bars are for the whole of it)")
+    parser.add_argument("--queries", type=int, help="shorten the stream (the bars are for the whole stream)")
     arguments = parser.parse_args()
 
     benchmark = load_benchmark("glyphs")
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def warm_starts(benchmark: Benchmark, seed: int) -> list[State]:
-    """The states of the run's first learners after their warm-up."""
+    """The states of the learners after their warm-up."""
     settings = MethodSettings.of(seed=seed)
     learners = make_learners(benchmark.source, STARTS, seed, settings)
     make_engine(STARTS).map(lambda learner: learner.warm_up(benchmark.source, benchmark.augment), learners)
@@ -73,7 +73,7 @@ def warm_starts(benchmark: Benchmark, seed: int) -> list[State]:
 def score(
     benchmark: Benchmark, name: str, seed: int, starts: list[State], chosen: list[int], queries: int | None
 ) -> Score:
-    """Online and one-pass accuracy of a method whose learners go on from the chosen warm starts."""
+    """Online and one-pass accuracy of a method that starts from the chosen warm starts."""
     kind = get_method(name)
     learners = make_learners(benchmark.source, len(chosen), seed, kind.Settings.of(learners=len(chosen), seed=seed))
     for learner, start in zip(learners, chosen, strict=True):
@@ -86,7 +86,7 @@ def score(
 
 
 def means_of(found: list[list[Score]]) -> tuple[float, float, float, float]:
-    """Mean and deviation over the seeds, each seed being the mean over its warm starts."""
+    """Mean and deviation over the seeds. The value of a seed is the mean over its warm starts."""
     by_seed = [[statistics.fmean(column) for column in zip(*scores, strict=True)] for scores in found]
     columns = list(zip(*by_seed, strict=True))
     deviations = [statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns]
@@ -94,7 +94,7 @@ def means_of(found: list[list[Score]]) -> tuple[float, float, float, float]:
 
 
 def report_bars(means: dict[str, tuple[float, float, float, float]]) -> int:
-    """Print each bar and whether it is reached; the number of those missed."""
+    """Print whether each bar is reached, and return the number of missed bars."""
     two, four, single, source = (means[n] for n in ("crodobo K=2", "crodobo K=4", "single", "source-only"))
     bars = {
         f"K=2 online {two[0]:.4f} ≥ 0.88": two[0] >= 0.88,

@@ -1,7 +1,7 @@
-"""What a burst of one class does to the rest of a stream on `glyphs`, with and without the guard.
+"""The effect of a burst of one class on the rest of a stream on `glyphs`, with and without the guard.
 
-The stream is the random one of a seed, with queries of a single class put in after the first 25. The samples before and
-after the burst are the same whether there is one or not.
+The stream is random, with queries of a single class inserted after the first 25. The samples before and after the burst
+are the same with and without it.
 
     python benchmarks/bursts.py [--methods crodobo,tent] [--seeds 0,1,2] [--length 20] [--bursts 1]
 """
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", default="crodobo", type=lambda text: text.split(","))
     parser.add_argument("--seeds", default="0,1,2", type=lambda text: [int(part) for part in text.split(",")])
-    parser.add_argument("--length", default=20, type=int, help="queries of a burst")
+    parser.add_argument("--length", default=20, type=int, help="queries in a burst")
     parser.add_argument("--bursts", default=1, type=int)
     arguments = parser.parse_args()
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def with_bursts(benchmark: Benchmark, seed: int, bursts: int, length: int) -> tuple[Tensor, list[bool]]:
-    """Which samples come, and for each query whether it is of a burst; the samples of a burst may repeat."""
+    """The order of the samples, and for each query whether it belongs to a burst. A burst may repeat samples."""
     generator = Generator().manual_seed(seed + 77)
     rest, parts, in_burst = benchmark.order(seed), [], []
     for number in range(bursts):
@@ -63,7 +63,7 @@ def with_bursts(benchmark: Benchmark, seed: int, bursts: int, length: int) -> tu
 
 
 def make(benchmark: Benchmark, name: str, seed: int, guard: bool) -> Method:
-    """A method after its warm-up; with one thread for each learner, figures do not depend on the machine's cores."""
+    """A method after its warm-up. With one thread for each learner, figures do not depend on the number of cores."""
     kind = get_method(name)
     settings: MethodSettings = kind.Settings.of(
         seed=seed, guard=guard, threads=1, burn="off" if kind.keeps_target else "standard"
@@ -73,14 +73,14 @@ def make(benchmark: Benchmark, name: str, seed: int, guard: bool) -> Method:
 
 
 def stream(method: Method, benchmark: Benchmark, order: Tensor) -> list[QueryRecord]:
-    """A row for each query of the stream."""
+    """The records of all queries of the stream."""
     chosen = order.split(QUERY)
     method.expect(len(chosen))
     return online(method, ((Query(benchmark.images[each].clone()), benchmark.labels[each]) for each in chosen)).rows
 
 
 def share(rows: list[QueryRecord]) -> str:
-    """The accuracy over queries, for people."""
+    """The accuracy over queries, in percent."""
     samples = sum(row.samples for row in rows)
     return f"{100 * sum(row.correct for row in rows) / samples:.1f}" if samples else "–"
 

@@ -1,9 +1,9 @@
-"""The bars of the comparison on `glyphs`, read off what `crodobo compare` has left behind.
+"""Check the results of `crodobo compare` on `glyphs` against our bars.
 
     crodobo compare --benchmark glyphs --methods all --seeds 0,1,2
     python benchmarks/comparison.py [runs/compare-glyphs/comparison.json]
 
-Prints each bar and whether it is reached, and fails if one is missed.
+Prints whether each bar is reached, and fails if one is missed.
 """
 
 import json
@@ -17,7 +17,7 @@ SIX = ("dan", "coral", "dann", "ent", "mdd", "cdan")
 def main() -> None:
     path = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/compare-glyphs/comparison.json")
     if not path.is_file():
-        sys.exit(f"there is no {path}; run crodobo compare first")
+        sys.exit(f"There is no {path}. Run crodobo compare first.")
     entries = json.loads(path.read_text())["entries"]
     online = {
         name: 100 * statistics.fmean(run["online_accuracy"] for run in entry["online"].values())
@@ -29,7 +29,7 @@ def main() -> None:
     first = max(clean, key=lambda name: clean[name])
     lead = online["crodobo"] - online[best]
     bars = {
-        f"first online among those that keep nothing is {first} ({clean[first]:.2f})": first == "crodobo",
+        f"first online among methods that keep nothing is {first} ({clean[first]:.2f})": first == "crodobo",
         f"CroDoBo {online['crodobo']:.2f}, {lead:.2f} points above {best}, best of the paper's six (≥ 3)": lead >= 3,
         f"TENT {online['tent']:.2f} above no adaptation {online['no-adaptation']:.2f}": online["tent"]
         > online["no-adaptation"],

@@ -1,7 +1,7 @@
-"""What MkDocs calls while it builds the site: pages that are made from the code.
+"""Hooks for MkDocs that make pages from the code.
 
-A method that is in the registry gets its page, its row in the overview and its place in the navigation; a public name
-gets its entry in the API reference. Nothing else has to be changed for either.
+Each registered method gets a page, a row in the overview and a place in the navigation. Each public name gets an entry
+in the API reference.
 """
 
 import ast
@@ -23,7 +23,6 @@ from mkdocs.structure.pages import Page
 from pydantic.fields import FieldInfo
 
 import crodobo
-from crodobo.cli.run import run
 from crodobo.config import MethodSettings
 from crodobo.data.presets import all_presets
 from crodobo.methods import REGISTRY, Method
@@ -31,12 +30,12 @@ from crodobo.methods import REGISTRY, Method
 ROOT = Path(__file__).parents[1]
 SIGNS: dict[type, str] = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
 SETTING = ["setting", "default", "values", "meaning"]
-CONTRACT = "<!-- contract -->"  # replaced by what the contract suite checks
-PRESETS = "<!-- presets -->"  # replaced by what is known about each data set
+CONTRACT = "<!-- contract -->"  # replaced by the checks of the contract suite
+PRESETS = "<!-- presets -->"  # replaced by a section for each preset
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages, and put them where the navigation names their index."""
+    """Add the generated pages to the site and to the navigation."""
     sections = {"methods/index.md": method_pages(), "api/index.md": api_pages()}
     for pages in sections.values():
         for path, text in pages.items():
@@ -49,11 +48,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put in what stands elsewhere in the repository."""
+    """Replace the markers in a page."""
     return markdown.replace(CONTRACT, "\n".join(f"- {check}" for check in contract())).replace(PRESETS, presets())
-
-
-# Presets
 
 
 def presets() -> str:
@@ -69,9 +65,6 @@ def presets() -> str:
     return "\n\n".join(sections)
 
 
-# Methods
-
-
 def method_pages() -> dict[str, str]:
     """The overview of the methods and a page for each, by path."""
     pages = {"methods/index.md": overview()}
@@ -85,23 +78,23 @@ def overview() -> str:
     ]
     return f"""# Methods
 
-Every method is one file in `src/crodobo/methods/`, takes the same queries and can be had by its name:
-`crodobo.get_method("crodobo")`. [Add your own](../add-a-method.md) and it is listed here.
+Every method is one file in `src/crodobo/methods/` and takes the same queries. `crodobo.get_method("crodobo")` returns
+one by its name. [Add your own](../add-a-method.md), and it is listed here.
 
 {table(["method", "what it does", "protocol", "keeps target"], rows)}
 
-A method that keeps target data says so, and is refused where burning is on.
+A method that keeps target data is refused while burning is on.
 
-## Settings that every method has
+## Settings of all methods
 
-They are keyword arguments of a method's constructor. A method's page says what it adds, and what it sets otherwise.
+They are keyword arguments of the constructor. The page of a method lists its own settings and other defaults.
 
 {table(SETTING, setting_rows(MethodSettings.model_fields, {}))}
 """
 
 
 def method_page(name: str, method: type[Method]) -> str:
-    """A method's page: facts, docstring, settings, example and source. Searches skip what other pages have too."""
+    """The page of a method: facts, docstring, settings, example and source. Search skips the repeated parts."""
     fields = method.Settings.model_fields
     own = {field: info for field, info in fields.items() if is_own(field, info)}
     usual = {field: info for field, info in fields.items() if field not in own}
@@ -116,10 +109,10 @@ def method_page(name: str, method: type[Method]) -> str:
 
 ## Settings
 
-{table(SETTING, setting_rows(own, meanings)) if own else "It has no settings of its own."}
+{table(SETTING, setting_rows(own, meanings)) if own else "This method has no settings of its own."}
 
 <div data-search-exclude markdown>
-??? settings "Settings as every method has them"
+??? settings "Settings of all methods"
 
 {indented(table(SETTING, setting_rows(usual, meanings)))}
 
@@ -136,24 +129,16 @@ def method_page(name: str, method: type[Method]) -> str:
 
 
 def docstring(method: type[Method], **shown: bool) -> str:
-    """A part of a method's docstring, for mkdocstrings to put in."""
-    options = {
-        "members": False,
-        "merge_init_into_class": False,
-        "show_docstring_description": False,
-        "show_docstring_examples": False,
-        "show_docstring_parameters": False,
-        "show_root_heading": False,
-        "show_root_toc_entry": False,
-        "show_signature": False,
-        "toc_label": "What it does",
-    }
+    """A directive that lets mkdocstrings insert a part of a docstring."""
+    hidden = ("docstring_description", "docstring_examples", "docstring_parameters", "root_heading", "root_toc_entry")
+    options = {"members": False, "merge_init_into_class": False, "toc_label": "What it does"}
+    options |= {f"show_{part}": False for part in (*hidden, "signature")}
     lines = [f"      {name}: {json.dumps(value)}" for name, value in (options | shown).items()]
     return "\n".join([f"::: {method.__module__}.{method.__qualname__}", "    options:", *lines])
 
 
 def facts(name: str, method: type[Method]) -> str:
-    """What is to be known at a glance, from the class's attributes."""
+    """The attributes of a method, for the top of its page."""
     learners = method.Settings.model_fields["learners"].default
     parts = {
         "Protocol": listed(protocols(method)),
@@ -179,7 +164,7 @@ def summary(thing: Any) -> str:
 
 
 def documented_parameters(method: type[Method]) -> dict[str, str]:
-    """What the docstrings of a method, and of the methods that it builds on, say about each parameter."""
+    """The parameters in the docstrings of a method and of its base classes."""
     found: dict[str, str] = {}
     for kind in method.__mro__[: method.__mro__.index(Method)]:
         docstring = griffe.Docstring(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))
@@ -189,37 +174,23 @@ def documented_parameters(method: type[Method]) -> dict[str, str]:
     return found
 
 
-# Settings
-
-
 def is_own(field: str, info: FieldInfo) -> bool:
-    """Whether a method adds a setting, or has another default or range for it than others."""
+    """Whether a method adds this setting, or has another default or range than other methods."""
     usual = MethodSettings.model_fields.get(field)
     return usual is None or info.default != usual.default or values(info) != values(usual)
 
 
 def setting_rows(fields: dict[str, FieldInfo], meanings: dict[str, str]) -> Iterator[list[str]]:
-    options = command_line_help()
     for field, info in fields.items():
         usual = MethodSettings.model_fields.get(field)
         default = f"`{shown(info.default)}`"
         if usual is not None and info.default != usual.default:
             default += f" (others `{shown(usual.default)}`)"
-        meaning = info.description or meanings.get(field) or options.get(field, "")
-        yield [f"`{field}`", default, values(info), meaning]
-
-
-def command_line_help() -> dict[str, str]:
-    """What `crodobo run --help` says about each of its options; most settings are one."""
-    found = {}
-    for name, parameter in inspect.signature(run).parameters.items():
-        for option in get_args(parameter.annotation)[1:]:
-            found[name] = (getattr(option, "help", None) or "").split("  [")[0]
-    return found
+        yield [f"`{field}`", default, values(info), info.description or meanings.get(field, "")]
 
 
 def values(info: FieldInfo) -> str:
-    """What a setting can be, in words."""
+    """The possible values of a setting, in words."""
     return described(info.annotation, info.metadata)
 
 
@@ -251,11 +222,8 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# API reference
-
-
 def api_pages() -> dict[str, str]:
-    """A page for each module that public names live in, and an index of all names, by path."""
+    """A page for each module with public names, and an index of all names, by path."""
     homes: dict[str, list[str]] = {}
     for name, home in crodobo._HOMES.items():
         homes.setdefault(home, []).append(name)
@@ -271,28 +239,21 @@ def api_pages() -> dict[str, str]:
             if thing in REGISTRY.values():
                 target = f"../methods/{thing.name}.md"
             else:
-                parts.append(api_entry(home, name))
+                entry = f"heading: crodobo.{name}\n      toc_label: {name}"
+                parts.append(f"::: {qualified(home, name)}\n    options:\n      {entry}\n")
             rows.append([f"[`crodobo.{name}`]({target})", summary(thing)])
         pages[f"api/{page}.md"] = "\n\n".join(parts)
     pages["api/index.md"] = f"""# API reference
 
-All public names are had from `crodobo` itself. Methods have [pages of their own](../methods/index.md).
+Import all public names from `crodobo`. Methods have [pages of their own](../methods/index.md).
 
 {table(["name", "what it is"], sorted(rows, key=lambda row: row[0].lower()))}
 """
     return pages
 
 
-def api_entry(home: str, name: str) -> str:
-    return f"""::: {qualified(home, name)}
-    options:
-      heading: crodobo.{name}
-      toc_label: {name}
-"""
-
-
 def qualified(home: str, name: str) -> str:
-    """Where a public name is defined, in full."""
+    """The full path of the definition of a public name."""
     thing = getattr(crodobo, name)
     if inspect.ismodule(thing):
         return thing.__name__
@@ -301,19 +262,13 @@ def qualified(home: str, name: str) -> str:
     return f"{home}.{name}"
 
 
-# Add your own method
-
-
 def contract() -> Iterator[str]:
-    """What the contract suite checks: its tests' names are sentences."""
+    """The checks of the contract suite. The names of its tests are sentences."""
     for path in sorted((ROOT / "tests" / "contract").glob("test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 sentence = node.name.removeprefix("test_").replace("_", " ")
                 yield sentence[0].upper() + sentence[1:] + "."
-
-
-# Markdown
 
 
 def table(columns: list[str], rows: Any) -> str:
@@ -322,12 +277,12 @@ def table(columns: list[str], rows: Any) -> str:
 
 
 def cell(text: str) -> str:
-    """A table's cell on one line. A bar would end it, but not inside of code."""
+    """A table cell on one line. Outside of code a bar would end the cell, so it is escaped."""
     return re.sub(r"(`[^`]*`)|\|", lambda found: found[1] or r"\|", " ".join(text.split()))
 
 
 def listed(words: Any, last: str = "and") -> str:
-    """Words as one would say them.
+    """Words joined with commas and a last conjunction.
 
     >>> listed(["one", "two", "three"])
     'one, two and three'

@@ -1,6 +1,5 @@
 """Every command and every example of the README runs."""
 
-import dataclasses
 import os
 import re
 import runpy
@@ -17,7 +16,6 @@ from PIL import Image
 
 from crodobo.burn.scan import Find, Scan
 from crodobo.data.presets import get_preset
-from crodobo.evaluate.bench import CASES
 from crodobo.ledger.ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +26,6 @@ SHORTER = {
     "compare": [*TINY, "--methods", "source-only,tent"],
     "study": TINY,
     "run": ["--queries", "1", "--query-size", "8", "--warmup", "1", "--set", "warmup_batch=8"],
-    "bench": ["--case", "glyphs", "--rounds", "1", "--queries", "10"],
     "adapt": ["--query-size", "8", "--warmup", "1"],
     "serve": ["--query-size", "8", "--warmup", "1", "--burn", "standard", "--set", "warmup_batch=8", "--quiet"],
 }
@@ -69,8 +66,6 @@ def test_a_command_runs_as_written(
     monkeypatch.chdir(tmp_path)
     make_images(tmp_path, line)
     make_ledger(tmp_path, line)
-    small = dataclasses.replace(CASES["glyphs"], shape=(1, 16, 16), query=8, memory_query=8)
-    monkeypatch.setitem(CASES, "glyphs", small)
     if "--self-test" in line:  # a minute; tests/audit/test_memory.py has real ones
         finds = {"strict": [], "off": [Find("bytes", "[heap]", 0, 8)]}
         monkeypatch.setattr("crodobo.audit.selftest.search", lambda case: Scan(scanned=1, finds=finds[case.burn]))

@@ -78,7 +78,7 @@ def test_it_goes_on_where_it_was_stopped_and_ends_the_same(
     (folder / "membership.json").unlink()
     status, out, errors = crodobo(*AUDIT, *tiny, "--out", folder)
     assert (status, errors) == (0, "")
-    assert "5 runs, warm-ups included, 3 of them kept from before" in out
+    assert "5 runs including warm-ups, 3 already finished" in out
     assert lost.exists()
     assert (folder / "membership.json").read_text() == before
 

@@ -73,7 +73,7 @@ main()
 def start() -> Callable[..., BaseProcess]:
     """Start a command to be stopped or killed: in a process of its own, of one that has the libraries loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["crodobo.evaluate.comparison.work"])
+    context.set_forkserver_preload(["crodobo.evaluate.comparison.tasks"])
 
     def call(*arguments: str | Path, errors: Path = Path(os.devnull)) -> BaseProcess:
         process = context.Process(target=exec, args=(COMMAND.format(errors=str(errors)), {}))
@@ -146,7 +146,7 @@ def test_all_that_protects_the_learners_is_counted_and_said(
     ]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "query 3: the learners had collapsed" in page
-    assert "1 queries of far fewer classes than usual" in page
+    assert "1 queries had far fewer classes than usual" in page
 
 
 def test_without_the_guard_nothing_is_held(tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch) -> None:

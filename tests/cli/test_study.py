@@ -1,4 +1,4 @@
-"""`crodobo study`: each layout end to end, and how it says what it does not have."""
+"""`crodobo study`: each layout end to end, and its errors."""
 
 import csv
 import json
@@ -12,12 +12,12 @@ from crodobo.evaluate.comparison.studies import LAMBDAS, STUDIES
 
 Crodobo = Callable[..., tuple[int, str, str]]
 FILES = {"table.csv", "table.md", "table.tex", "costs.csv", "costs.md"}
-FILES |= {"streaming.png", "comparison.json", "report.html"}
+FILES |= {"streaming.png", "comparison.json", "report.html", ".lock"}
 
 
 @pytest.fixture
 def study(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> Callable[[str], list[dict[str, str]]]:
-    """Carry a study out with one seed; the rows of its table."""
+    """Run a study with one seed and return the rows of its table."""
 
     def call(name: str) -> list[dict[str, str]]:
         status, _, errors = crodobo("study", name, "--seeds", "0", *tiny, "--lr", "0.01", "--out", tmp_path, "-q")
@@ -33,7 +33,7 @@ def study(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> Callable[[
 
 
 def accuracies(folder: Path, key: str) -> dict[str, float]:
-    """Of every run with seed 0, in percent, by the entry's key."""
+    """A number of every run with seed 0, in percent, by entry key."""
     found = {}
     for path in folder.glob("runs/*/result.json"):
         found[path.parent.name.removesuffix("-seed0")] = 100 * json.loads(path.read_text())[key]
@@ -54,7 +54,7 @@ def test_a_study_of_rows(
     before = result.stat().st_mtime_ns
     same = ("compare", "--methods", "crodobo", "--seeds", "0", *tiny, "--lr", "0.01", "--out", tmp_path, "-q")
     assert crodobo(*same)[0] == 0
-    assert result.stat().st_mtime_ns == before, "the same run with the same settings is kept, whoever asks for it"
+    assert result.stat().st_mtime_ns == before, "`compare` keeps a run of `study` with the same settings"
 
 
 def test_a_study_of_a_setting(study: Callable[[str], list[dict[str, str]]], tmp_path: Path) -> None:
@@ -95,16 +95,18 @@ def test_the_list_names_every_study(crodobo: Crodobo) -> None:
     status, out, _ = crodobo("study", "--list")
     assert status == 0
     assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")] == list(STUDIES)
-    assert all(f"{len(study.entries)} runs a seed" in " ".join(out.split()) for study in STUDIES.values())
+    assert all(f"{len(study.entries)} runs for each seed" in " ".join(out.split()) for study in STUDIES.values())
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "error: name a study: bootstrap, objectives, continual, randomness, pseudo-labels, lambda, tau, orders; "),
-        (["weather"], "error: there is no study 'weather'; the studies are bootstrap, objectives, "),
-        (["tau", "--seeds", "x"], "error: --seeds x is no list of numbers"),
-        (["tau", "--benchmark", "visda"], "error: There is no benchmark 'visda'"),
+        ([], "error: No study is named. Choose one of bootstrap, objectives, continual, randomness, pseudo-labels, "),
+        (["weather"], "error: There is no study 'weather'. Choose one of bootstrap, objectives, "),
+        (["bootstarp"], "error: There is no study 'bootstarp'. Did you mean bootstrap?"),
+        (["tau", "--seeds", "x"], "error: seeds cannot be x: input should be a valid integer"),
+        (["tau", "--benchmark", "visda"], "error: there is no benchmark 'visda'"),
+        (["tau", "--sedes", "0"], "error: There is no option --sedes. Did you mean --seeds?"),
         (["tau", "--queries", "0"], "error: queries cannot be 0"),
     ],
 )
@@ -121,4 +123,4 @@ def test_a_wrong_argument_gets_one_sentence(
 def test_a_study_of_orders_takes_no_other_order(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> None:
     status, _, errors = crodobo("study", "orders", "--stream", "drift", *tiny, "--out", tmp_path)
     assert status == 2
-    assert "the study orders has streams of its own; leave --stream out" in errors
+    assert "The study orders has streams of its own. Leave the stream's order out. (see --stream)" in errors

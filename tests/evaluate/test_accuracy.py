@@ -1,4 +1,4 @@
-"""Adapting helps: the accuracy bars on a shortened stream of smaller images. `make accuracy` has them in full."""
+"""Adapting helps: the accuracy bars on a short stream of small images. `make accuracy` checks them in full."""
 
 from crodobo import load_benchmark, online
 from crodobo.methods import get_method
@@ -8,7 +8,7 @@ PIXELS, WARMUP, QUERIES = 16, 100, 25
 
 
 def test_crodobo_learns_handwriting_that_source_only_does_not() -> None:
-    """From the same warm starts, over the same queries, CroDoBo ends far above going on with the source alone."""
+    """With the same warm starts and queries, CroDoBo ends far above training on the source only."""
     benchmark = load_benchmark("glyphs", image_size=PIXELS)
     late = {}
     states = None

@@ -1,4 +1,4 @@
-"""The offline protocol: how many steps, which samples, from which seed, and what has no online form."""
+"""The offline protocol: number of steps, samples, seeds, and methods without an online form."""
 
 from collections.abc import Callable
 from math import ceil
@@ -14,16 +14,16 @@ from crodobo.errors import BadSettings, QueryBurned
 from crodobo.methods import REGISTRY
 
 
-class Watching(SourceOnly):
-    """Learns nothing and writes down what it is given."""
+class Recording(SourceOnly):
+    """Learns nothing and records its calls."""
 
-    name = "watching"
+    name = "recording"
 
     def __init__(self, source: Source, **settings: Any) -> None:
         super().__init__(source, warmup=0, threads=1, **settings)
         self.given: list[list[int]] = []
         self.surveyed: list[int] = []
-        self.come: list[float] = []
+        self.progresses: list[float] = []
         self.queries: list[Query] = []
         self.target = torch.empty(0)
 
@@ -34,7 +34,7 @@ class Watching(SourceOnly):
     def revisit(self, query: Query, images: Tensor, indices: Tensor) -> Adaptation:
         torch.testing.assert_close(images, self.target[indices])
         self.given.append(indices.tolist())
-        self.come.append(self.progress)
+        self.progresses.append(self.progress)
         self.queries.append(query)
         return Adaptation()
 
@@ -50,8 +50,8 @@ def make_target(size: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("source", "target", "size"), [(4, 10, 4), (10, 4, 4), (9, 9, 3), (20, 3, 4), (4, 1, 2), (5, 7, 64)]
 )
-def test_an_epoch_goes_over_the_larger_domain(source: int, target: int, size: int) -> None:
-    method = Watching(make_source(source))
+def test_an_epoch_covers_the_larger_domain(source: int, target: int, size: int) -> None:
+    method = Recording(make_source(source))
     confusion = offline(method, *make_target(target), size=size, epochs=3)
     steps = ceil(max(source, target) / size)
     assert len(method.given) == 3 * steps == method.steps
@@ -65,17 +65,17 @@ def test_an_epoch_goes_over_the_larger_domain(source: int, target: int, size: in
         assert counts.max() - counts.min() <= 1, "and none more often than it must"
 
 
-def test_schedules_fit_all_epochs() -> None:
-    method = Watching(make_source(4))
+def test_progress_runs_over_all_epochs() -> None:
+    method = Recording(make_source(4))
     offline(method, *make_target(8), size=2, epochs=2)
-    assert method.come == [n / 8 for n in range(8)]
-    assert method.progress == 1
+    assert method.progresses == pytest.approx([n / 8 for n in range(8)])
+    assert method.progress == pytest.approx(1)
 
 
-def test_epochs_go_in_other_orders_and_the_seed_decides_them() -> None:
+def test_epochs_have_different_orders_that_depend_on_the_seed() -> None:
     runs = []
     for seed in (0, 0, 1):
-        method = Watching(make_source(4))
+        method = Recording(make_source(4))
         offline(method, *make_target(12), size=12, epochs=2, seed=seed)
         runs.append(method.given)
     assert runs[0] == runs[1]
@@ -83,8 +83,8 @@ def test_epochs_go_in_other_orders_and_the_seed_decides_them() -> None:
     assert runs[0][0] != runs[0][1]
 
 
-def test_the_target_stays_and_every_batch_is_burned() -> None:
-    method, (images, labels) = Watching(make_source(4)), make_target(6)
+def test_the_target_is_unchanged_and_every_batch_is_burned() -> None:
+    method, (images, labels) = Recording(make_source(4)), make_target(6)
     before, steps = images.clone(), []
     offline(method, images, labels, size=3, epochs=2, after_step=lambda: steps.append(len(method.given)))
     assert torch.equal(images, before)
@@ -94,7 +94,7 @@ def test_the_target_stays_and_every_batch_is_burned() -> None:
             _ = query.images
 
 
-def test_bytes_and_floats_are_taken_alike() -> None:
+def test_bytes_and_floats_give_the_same_score() -> None:
     numbers = torch.randint(256, (6, 1, 16, 16), dtype=torch.uint8, generator=Generator().manual_seed(2))
     scores = [
         offline(SourceOnly(make_source(6), warmup=0, threads=1), images, torch.arange(6) % 2, size=3, epochs=1)
@@ -104,14 +104,14 @@ def test_bytes_and_floats_are_taken_alike() -> None:
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_it_learns_whatever_mode_the_caller_is_in(mode: Callable[[], Any]) -> None:
+def test_it_learns_in_any_gradient_mode(mode: Callable[[], Any]) -> None:
     method = SourceOnly(make_source(4), warmup=0, threads=1)
     with mode():
         offline(method, *make_target(4), size=4, epochs=1)
 
 
 @pytest.mark.parametrize("name", [name for name, kind in REGISTRY.items() if "online" not in kind.protocols])
-def test_what_goes_over_the_target_again_and_again_has_no_online_form(name: str) -> None:
+def test_methods_that_need_the_whole_target_are_refused_online(name: str) -> None:
     method = REGISTRY[name](make_source(4), warmup=0, threads=1, burn="off")
     before = {part: value.clone() for part, value in method.state().items()}
     with Query(make_target(3)[0]) as query, pytest.raises(BadSettings, match=f"^{name} goes over the whole") as refusal:
@@ -122,7 +122,7 @@ def test_what_goes_over_the_target_again_and_again_has_no_online_form(name: str)
 
 
 @pytest.mark.parametrize("name", [name for name, kind in REGISTRY.items() if kind.keeps_target])
-def test_what_keeps_the_target_is_refused_where_burning_is_on(name: str) -> None:
+def test_methods_that_keep_target_data_are_refused_when_burning_is_on(name: str) -> None:
     with pytest.raises(BadSettings, match=f"^{name} keeps target data, .*--burn off") as refusal:
         REGISTRY[name](make_source(4), warmup=0)
     assert "\n" not in str(refusal.value)

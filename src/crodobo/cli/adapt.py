@@ -61,7 +61,8 @@ def adapt(
         relaunch()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-    from crodobo.cli.progress import make_reporter, print_adapted
+    from crodobo.cli.progress import make_observer
+    from crodobo.cli.summary import print_adapted
     from crodobo.data.presets import get_preset
     from crodobo.inbox.adapt import adapt as adapt_to
     from crodobo.inbox.settings import AdaptSettings
@@ -102,7 +103,7 @@ def adapt(
         print(f"images in {inbox} are kept (--keep-files); predictions go to {predictions}", flush=True)
     elif not quiet:
         print(f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}", flush=True)
-    with make_reporter(quiet) as reporter:
+    with make_observer(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
         summary = adapt_to(settings, fresh=fresh, observer=reporter)

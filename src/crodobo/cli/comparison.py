@@ -1,26 +1,24 @@
-"""What `compare` and `study` have in common: carrying a plan out with a live view, and showing what came of it."""
+"""What `compare` and `study` share: run a plan, write the report, and print the main table."""
 
 import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crodobo.cli.console import NumbersColumn, SteadyConsole
-from crodobo.cli.progress import make_reporter
+from crodobo.cli.console import SteadyConsole
+from crodobo.cli.progress import make_observer
 from crodobo.cli.resolve import Chosen, as_data_name, as_name
 from crodobo.config import MethodSettings
 from crodobo.data.presets import get_preset, is_preset
 from crodobo.engine import available_cores
 from crodobo.errors import CrodoboError
-from crodobo.evaluate.comparison import Monitor, Plan, Task, carry_out, collect, widen
+from crodobo.evaluate.comparison import Plan, Task, collect_results, include_earlier_runs, run_tasks
 from crodobo.evaluate.comparison.studies import STUDIES, Study
-from crodobo.evaluate.comparison.work import finished_result
+from crodobo.evaluate.comparison.tasks import finished_result
+from crodobo.evaluate.report import check_report_packages
 from crodobo.evaluate.report.comparison_page import write_comparison
 from crodobo.evaluate.report.table import Table as ResultTable
 from crodobo.evaluate.run import check_same_data, load_data
@@ -32,49 +30,47 @@ from crodobo.storage.lock import locked_folder
 def carry_out_and_show(
     plan: Plan, study: Study | None, jobs: int | None, fresh: bool, quiet: bool, notes: list[str]
 ) -> None:
-    """Run what is not done yet, write tables, figures and report, and print the main table."""
+    """Run what is not finished, write tables, figures and report, and print the main table."""
+    check_report_packages()
     settings = plan.settings(plan.entries[0], plan.seeds[0])
-    with make_reporter(quiet) as reporter:
-        benchmark = load_data(settings, reporter)  # made once, before many processes would
-    make_learners(benchmark.source, 1, 0, settings.options)  # is there a backbone?
-    with locked_folder(plan.folder):
-        _refuse_strangers(plan.folder)
-        if fresh:
-            forget(plan.tasks)
-        console = SteadyConsole(quiet=quiet)
-        for note in notes:
-            console.print(note, highlight=False, markup=False, soft_wrap=True)
-        for task in plan.tasks:
-            if task.kind == "online" and (result := finished_result(task)):
-                check_same_data(result, benchmark, task.folder)
-        with watching(console) as monitor:
-            problems = carry_out(plan, jobs or available_cores(), monitor)
-        results = collect(plan if study else widen(plan), problems)
-        table = write_comparison(results, study)
+    console = SteadyConsole(quiet=quiet)
+    with make_observer(quiet) as observer:
+        benchmark = load_data(settings, observer)  # fills the cache once, before many processes need it
+        make_learners(benchmark.source, 1, 0, settings.options)  # a wrong backbone fails here, not in every process
+        with locked_folder(plan.folder, settings=("out",)):
+            _check_no_single_run(plan.folder)
+            if fresh:
+                delete_results(plan.tasks)
+            for note in notes:
+                observer.note(note)
+            for task in plan.tasks:
+                if task.kind == "online" and (result := finished_result(task)):
+                    check_same_data(result, benchmark, task.folder)
+            problems = run_tasks(plan.tasks, jobs or available_cores(), observer)
+            results = collect_results(plan if study else include_earlier_runs(plan), problems)
+            table = write_comparison(results, study)
     if not print_table(console, table):
-        console.print("the classes are in the report; the terminal is too narrow for them", highlight=False)
+        console.print_line("The terminal is too narrow for the classes. They are in the report.")
     if quiet:
         print(plan.folder)
     else:
-        console.print(f"{plan.folder}/report.html", highlight=False, markup=False, soft_wrap=True)
+        console.print_line(f"{plan.folder}/report.html")
     if problems:
-        names = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-        raise CrodoboError(
-            f"{len(problems)} of {len(plan.tasks)} runs failed, the table is made of the others ({names})"
-        )
+        failed = " ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise CrodoboError(f"{len(problems)} of {len(plan.tasks)} runs failed. The table shows the others. {failed}")
 
 
 def print_table(console: Console, table: ResultTable) -> bool:
-    """Print a table, without its details where there is no room for them; whether nothing was left out."""
+    """Print a table, without its details if they do not fit. Return whether everything is shown."""
     detailed = table.to_terminal()
-    room = console.options.update(max_width=10_000)
-    fits = Measurement.get(console, room, detailed).maximum <= console.width
+    width = Measurement.get(console, console.options.update(max_width=10_000), detailed).maximum
+    fits = width <= console.width
     console.print(detailed if fits else table.to_terminal(detailed=False), highlight=False)
     return fits or not any(column.detail for column in table.columns)
 
 
 def default_folder(what: str, chosen: Chosen) -> Path:
-    """A folder's name that tells comparisons with different settings apart.
+    """A folder named after the settings, so that different comparisons get different folders.
 
     >>> default_folder("compare", Chosen("glyphs", {"lr": 8e-4, "warmup": 20}, {"queries": 5})).as_posix()
     'runs/compare-glyphs-warmup20-queries5'
@@ -93,95 +89,19 @@ def list_studies() -> None:
     """Print what each study shows."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, study in STUDIES.items():
-        table.add_row(name, f"{study.shows}; {len(study.entries)} runs a seed")
+        table.add_row(name, f"{study.shows}; {len(study.entries)} runs for each seed")
     Console().print(table, highlight=False)
 
 
-def _refuse_strangers(folder: Path) -> None:
-    """A folder with a report of a single run is not ours to overwrite."""
+def _check_no_single_run(folder: Path) -> None:
+    """Refuse a folder with the report of a single run, which would be overwritten."""
     if (folder / "result.json").exists():
-        raise CrodoboError(f"{folder} holds a single run; choose another --out")
+        raise CrodoboError(f"{folder} holds a single run.", "Choose another result folder.", settings=("out",))
 
 
-def forget(tasks: list[Task]) -> None:
-    """Remove what tasks have left behind."""
+def delete_results(tasks: Sequence[Task]) -> None:
+    """Delete the results and warm starts of tasks."""
     for task in tasks:
         if task.kind != "warm-up":
             shutil.rmtree(task.folder, ignore_errors=True)
         task.warm_start.unlink(missing_ok=True)
-
-
-@contextmanager
-def watching(console: Console) -> Iterator[Monitor]:
-    """A monitor that suits where the output goes."""
-    if console.quiet:
-        yield Monitor()
-    elif console.is_terminal:
-        live = LiveMonitor(console)
-        with live.bars:
-            yield live
-    else:
-        yield PlainMonitor(console)
-
-
-class PlainMonitor(Monitor):
-    """A line for each run that ends."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._all = self._ended = 0
-        self._last: dict[str, str] = {}
-        self._begun: dict[str, float] = {}
-
-    def begun(self, tasks: int, finished: int) -> None:
-        self._all, self._ended = tasks, finished
-        kept = f", {finished} of them kept from before" if finished else ""
-        self._print(f"{tasks} runs, warm-ups included{kept}")
-
-    def started(self, task: Task) -> None:
-        self._begun[task.title] = time.monotonic()
-
-    def progress(self, task: Task, done: int, total: int, text: str) -> None:
-        self._last[task.title] = text
-
-    def ended(self, task: Task, problem: str | None) -> None:
-        self._ended += 1
-        seconds = time.monotonic() - self._begun.get(task.title, time.monotonic())
-        told = f"FAILED, {problem}" if problem else f"{self._last.get(task.title, '')}, {seconds:.0f} s"
-        self._print(f"{self._ended}/{self._all} {task.title}: {told}")
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-class LiveMonitor(Monitor):
-    """A bar for everything and one for each run that is going on."""
-
-    def __init__(self, console: Console) -> None:
-        self.bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TimeElapsedColumn(),
-            NumbersColumn(),
-            console=console,
-        )
-        self._everything = self.bars.add_task("all runs", total=1)
-        self._bar: dict[str, TaskID] = {}
-
-    def begun(self, tasks: int, finished: int) -> None:
-        kept = f"{finished} kept from before" if finished else ""
-        self.bars.update(self._everything, total=tasks, completed=finished, numbers=kept)
-
-    def started(self, task: Task) -> None:
-        self._bar[task.title] = self.bars.add_task(task.title, total=1)
-
-    def progress(self, task: Task, done: int, total: int, text: str) -> None:
-        self.bars.update(self._bar[task.title], completed=done, total=total, numbers=text)
-
-    def ended(self, task: Task, problem: str | None) -> None:
-        if task.title in self._bar:
-            self.bars.remove_task(self._bar.pop(task.title))
-        self.bars.advance(self._everything)
-        if problem:
-            self.bars.console.print(f"{task.title}: FAILED, {problem}", highlight=False, markup=False, soft_wrap=True)

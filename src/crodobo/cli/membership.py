@@ -76,19 +76,19 @@ def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet
     from crodobo.audit.membership.findings import check_same_images, find
     from crodobo.audit.membership.report import in_words, write_membership
     from crodobo.audit.membership.work import AUDITING, load_scores
-    from crodobo.cli.comparison import forget, print_table, watching
+    from crodobo.cli.comparison import delete_results, print_table
     from crodobo.cli.console import SteadyConsole
-    from crodobo.cli.progress import make_reporter
+    from crodobo.cli.progress import make_observer
     from crodobo.engine import available_cores
     from crodobo.errors import CrodoboError
-    from crodobo.evaluate.comparison import carry_out
+    from crodobo.evaluate.comparison import run_tasks
     from crodobo.evaluate.run import load_data
     from crodobo.nn.learner import make_learners
     from crodobo.storage.lock import locked_folder
 
     settings = plan.settings(plan.methods[0])
-    with make_reporter(quiet) as reporter:
-        benchmark = load_data(settings, reporter)  # made once, before many processes would
+    with make_observer(quiet) as observer:
+        benchmark = load_data(settings, observer)  # made once, before many processes would
     make_learners(benchmark.source, 1, 0, settings.options)  # is there a backbone?
     console = SteadyConsole(quiet=quiet)
 
@@ -97,12 +97,12 @@ def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet
 
     with locked_folder(plan.folder):
         if fresh:
-            forget(plan.tasks)
+            delete_results(plan.tasks)
         for note in notes:
             say(note)
         check_same_images(plan, benchmark)
-        with watching(console) as monitor:
-            problems = carry_out(plan, jobs or available_cores(), monitor, AUDITING)
+        with make_observer(quiet) as observer:
+            problems = run_tasks(plan.tasks, jobs or available_cores(), observer, AUDITING)
         say("attacking the final weights of each run, with the others as shadows")
         failed = {task.settings.method for task in plan.shadows if load_scores(task) is None}
         findings = [find(plan, benchmark, method) for method in plan.methods if method not in failed]

@@ -1,87 +1,69 @@
-"""What a run shows while it goes on: a live view in a terminal, plain lines elsewhere, or nothing."""
+"""The progress of a command: live bars in a terminal, plain lines in logs and pipes, or nothing."""
 
 import time
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
+from rich.progress import TaskID
 
-from crodobo.cli.console import PLAIN_EVERY, NumbersColumn, SteadyConsole, files
-from crodobo.core.metrics import QueryRecord, StreamRecord
-from crodobo.core.observer import Observer as Watching
-from crodobo.inbox.counts import FileCounts as Tally
+from crodobo.cli.console import PLAIN_EVERY, SteadyConsole, make_bars, percent
+from crodobo.core.counts import Counts
+from crodobo.core.observer import Observer
+from crodobo.inbox.counts import FileCounts
+
+LAST = 10  # queries that the shown means are taken over
 
 
-def make_reporter(quiet: bool) -> "QuietReporter | LiveReporter | PlainReporter":
-    """The reporter that suits where the output goes."""
+def make_observer(quiet: bool) -> "QuietView":
+    """The view that suits the output."""
     console = SteadyConsole()
     if quiet:
-        return QuietReporter()
-    return LiveReporter(console) if console.is_terminal else PlainReporter(console)
+        return QuietView()
+    return LiveView(console) if console.is_terminal else PlainView(console)
 
 
-def describe(record: StreamRecord) -> str:
-    """The state of a stream in one line."""
-    rows = record.rows
-    parts = [f"online {percent(record.online_accuracy)}"]
-    if (kept := recent(rows, "kept")) is not None:
-        parts.append(f"kept {percent(kept)}")
-    if (agreement := recent(rows, "agreement")) is not None:
-        parts.append(f"agree {percent(agreement)}")
-    parts.append(f"{recent(rows, 'seconds') or 0:.2f} s/query")
-    counts = {name: sum(getattr(row, name) for row in rows) for name in ("skipped", "held", "restored")}
-    for name, count in ({"refused": len(record.refused)} | counts).items():
-        if count:
-            parts.append(f"{name} {count}")
-    return " · ".join(parts)
+def describe(counts: Counts) -> str:
+    """The state of a stream in one line.
 
-
-def recent(rows: list[QueryRecord], name: str) -> float | None:
-    """Mean of a column over the last ten queries."""
-    values = [value for row in rows[-10:] if (value := getattr(row, name)) is not None]
-    return sum(values) / len(values) if values else None
-
-
-def percent(value: float | None) -> str:
-    """A fraction for people.
-
-    >>> percent(0.8849)
-    '88.5 %'
+    >>> describe(FileCounts(queries=2, samples=16, quarantined=1, held=1))
+    '16 predicted · 1 in quarantine · held 1'
+    >>> describe(Counts(queries=2, samples=16, accuracy=0.75))
+    'online 75.0 %'
     """
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def describe_files(tally: Tally) -> str:
-    """The state of a stream of files in one line."""
-    parts = [f"{tally.predicted} predicted"]
-    if tally.quarantined:
-        parts.append(f"{tally.quarantined} in quarantine")
-    if tally.waiting:
-        parts.append(f"{tally.waiting} waiting")
-    if tally.kept:
-        parts.append(f"kept {percent(sum(tally.kept) / len(tally.kept))}")
-    if tally.agreement:
-        parts.append(f"agree {percent(sum(tally.agreement) / len(tally.agreement))}")
-    for name, count in (("skipped", tally.skipped), ("held", tally.held), ("restored", len(tally.restored))):
-        if count:
-            parts.append(f"{name} {count}")
-    if tally.seconds:
-        parts.append(f"{tally.seconds[-1]:.2f} s/query · {tally.rate:.1f} files/s")
+    parts = [f"{counts.samples} predicted" if counts.accuracy is None else f"online {percent(counts.accuracy)}"]
+    if isinstance(counts, FileCounts):
+        for number, state in ((counts.quarantined, "in quarantine"), (counts.waiting, "waiting")):
+            parts += [f"{number} {state}"] if number else []
+    for label, name in (("kept", "kept"), ("agree", "agreement")):
+        mean = counts.mean(name, LAST)
+        parts += [] if mean is None else [f"{label} {percent(mean)}"]
+    if counts.seconds:
+        parts.append(f"{counts.mean('seconds', LAST):.2f} s/query")
+        parts += [f"{counts.rate:.1f} samples/s"] if counts.accuracy is None else []
+    events = {"refused": counts.refused, "skipped": counts.skipped, "held": counts.held}
+    for name, number in (events | {"restored": len(counts.restored)}).items():
+        parts += [f"{name} {number}"] if number else []
     return " · ".join(parts)
 
 
-class QuietReporter(Watching):
-    """Says nothing; warnings among the notes are dropped too, since the result holds them."""
+def done_and_total(counts: Counts, queries: int) -> tuple[int, int]:
+    """How far a stream is: in queries if their number is known, otherwise in samples.
+
+    >>> done_and_total(Counts(queries=3, refused=1), queries=8)
+    (4, 8)
+    >>> done_and_total(FileCounts(samples=20, quarantined=2, waiting=5), queries=0)
+    (22, 27)
+    """
+    if queries:
+        return counts.queries + counts.refused, queries
+    if isinstance(counts, FileCounts):
+        done = counts.samples + counts.quarantined
+        return done, done + counts.waiting
+    return counts.samples, counts.samples
+
+
+class QuietView(Observer):
+    """Shows nothing. Warnings are in the result."""
 
     def __enter__(self) -> Self:
         return self
@@ -92,13 +74,16 @@ class QuietReporter(Watching):
         return None
 
 
-class PlainReporter(QuietReporter):
-    """A line every few seconds, for logs and pipes."""
+class PlainView(QuietView):
+    """A line every few seconds, and one for each job that ends."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: SteadyConsole) -> None:
         self._console = console
         self._last = 0.0
-        self._steps = self._warmed = self._queries = self._told = 0
+        self._steps = self._steps_done = self._queries = self._shown = 0
+        self._jobs = self._jobs_ended = 0
+        self._job_texts: dict[str, str] = {}
+        self._job_starts: dict[str, float] = {}
 
     def note(self, text: str) -> None:
         self._print(text)
@@ -112,157 +97,111 @@ class PlainReporter(QuietReporter):
         self._print(f"warm-up on the source: {steps} steps")
 
     def warmed_up_step(self) -> None:
-        self._warmed += 1
+        self._steps_done += 1
         if self._due():
-            self._print(f"warm-up {self._warmed}/{self._steps}")
+            self._print(f"warm-up {self._steps_done}/{self._steps}")
 
     def streaming(self, queries: int) -> None:
         self._queries = queries
-        self._print(f"stream: {queries} queries" if queries else "stream: files as they are there")
+        self._print(f"stream: {queries} queries" if queries else "stream: the files in the inbox")
 
-    def query(self, record) -> None:
-        return
-        if self._due() or record.queries == self._queries:
-            left = (self._queries - record.queries) * (recent(record.rows, "seconds") or 0)
-            self._print(f"query {record.queries}/{self._queries} · {describe(record)} · {left:.0f} s left")
+    def query(self, counts: Counts) -> None:
+        done, total = done_and_total(counts, self._queries)
+        last = self._queries and done == total
+        if not last and (done == self._shown or not self._due()):
+            return
+        self._shown = done
+        if self._queries:
+            seconds_left = (total - done) * (counts.mean("seconds", LAST) or 0)
+            self._print(f"query {done}/{total} · {describe(counts)} · {seconds_left:.0f} s left")
+        else:
+            self._print(describe(counts))
 
-    def tally(self, tally: Tally) -> None:
-        if tally.predicted + tally.quarantined != self._told and self._due():
-            self._told = tally.predicted + tally.quarantined
-            self._print(describe_files(tally))
+    def jobs(self, total: int, finished: int) -> None:
+        self._jobs, self._jobs_ended = total, finished
+        self._print(f"{total} runs including warm-ups{f', {finished} already finished' if finished else ''}")
+
+    def job_started(self, title: str) -> None:
+        self._job_starts[title] = time.monotonic()
+
+    def job_progress(self, title: str, done: int, total: int, text: str) -> None:
+        self._job_texts[title] = text
+
+    def job_ended(self, title: str, problem: str | None) -> None:
+        self._jobs_ended += 1
+        seconds = time.monotonic() - self._job_starts.get(title, time.monotonic())
+        outcome = f"FAILED: {problem}" if problem else f"{self._job_texts.get(title, '')}, {seconds:.0f} s"
+        self._print(f"{self._jobs_ended}/{self._jobs} {title}: {outcome}")
 
     def _due(self) -> bool:
         return time.monotonic() - self._last >= PLAIN_EVERY
 
     def _print(self, text: str) -> None:
         self._last = time.monotonic()
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print_line(text)
 
 
-class LiveReporter(QuietReporter):
-    """A bar that moves, with the numbers beside it."""
+class LiveView(QuietView):
+    """Bars that move, with numbers beside them."""
 
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
-            NumbersColumn(),
-            console=console,
-        )
-        self._task = self._progress.add_task("loading data and libraries", total=None, visible=False)
+    def __init__(self, console: SteadyConsole) -> None:
+        self._console = console
+        self.bars = make_bars(console)
+        self._queries = 0
+        self._current: TaskID | None = None  # the warm-up or the stream
         self._reading: TaskID | None = None
+        self._all_jobs: TaskID | None = None
+        self._job_bars: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self.bars.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        self.bars.stop()
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False, markup=False)
+        self._console.print_line(text)
 
     def reading(self, done: int, total: int) -> None:
         if self._reading is None:
-            self._reading = self._progress.add_task("source ", total=total, numbers="decoding it into the cache, once")
-        self._progress.update(self._reading, completed=done)
+            self._reading = self.bars.add_task("source ", total=total, numbers="decoding into the cache, only once")
+        self.bars.update(self._reading, completed=done)
 
     def warming_up(self, steps: int) -> None:
         if steps:
-            self._task = self._progress.add_task("warm-up", total=steps, numbers="learning the public source")
+            self._current = self.bars.add_task("warm-up", total=steps, numbers="learning the public source")
 
     def warmed_up_step(self) -> None:
-        self._progress.advance(self._task)
+        if self._current is not None:
+            self.bars.advance(self._current)
 
     def streaming(self, queries: int) -> None:
-        self._task = self._progress.add_task("stream ", total=queries or None, numbers="waiting for files")
+        self._queries = queries
+        numbers = "" if queries else "waiting for files"
+        self._current = self.bars.add_task("stream ", total=queries or None, numbers=numbers)
 
-    def query(self, record) -> None:
-        return
-        self._progress.update(self._task, completed=record.queries, numbers=describe(record))
+    def query(self, counts: Counts) -> None:
+        done, total = done_and_total(counts, self._queries)
+        if done and self._current is not None:
+            self.bars.update(self._current, completed=done, total=total, numbers=describe(counts))
 
-    def tally(self, tally: Tally) -> None:
-        done = tally.predicted + tally.quarantined
-        if done:
-            total = done + tally.waiting
-            self._progress.update(self._task, completed=done, total=total, numbers=describe_files(tally))
+    def jobs(self, total: int, finished: int) -> None:
+        numbers = f"{finished} already finished" if finished else ""
+        self._all_jobs = self.bars.add_task("all runs", total=total, completed=finished, numbers=numbers)
 
+    def job_started(self, title: str) -> None:
+        self._job_bars[title] = self.bars.add_task(title, total=None)
 
-def _facts() -> Table:
-    """A table of names with what they are."""
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
+    def job_progress(self, title: str, done: int, total: int, text: str) -> None:
+        self.bars.update(self._job_bars[title], completed=done, total=total, numbers=text)
 
-
-def protected(result: dict[str, Any]) -> dict[str, int]:
-    """How often the learners were kept from harm, of each kind."""
-    return {
-        "skipped updates": result["skipped_updates"],
-        "held queries": result["held_queries"],
-        "restored weights": len(result["restored_weights"]),
-    }
-
-
-def print_summary(result: dict[str, Any], folder: Path) -> None:
-    """The result in a few lines, and where the rest is."""
-    console = SteadyConsole()
-    table = _facts()
-    table.add_row("online accuracy", f"[bold]{percent(result['online_accuracy'])}[/bold]")
-    metric = "class average" if result["metric"] == "class-average" else "accuracy"
-    table.add_row(f"one-pass {metric}", f"[bold]{percent(result['one_pass'])}[/bold]")
-    if result["kept"] is not None:
-        table.add_row("pseudo-labels kept", percent(result["kept"]))
-    if result["agreement"] is not None:
-        table.add_row("learners agree", percent(result["agreement"]))
-    table.add_row("samples", f"{result['samples']} in {result['queries']} queries")
-    table.add_row("erasure", result["protocol"]["burned"])
-    table.add_row("time per query", f"{result['seconds_per_query']:.2f} s")
-    table.add_row("peak memory", f"{result['peak_rss_mb']:.0f} MB")
-    for name, count in (
-        ("refused queries", len(result["refused_queries"])),
-        *protected(result).items(),
-    ):
-        if count:
-            table.add_row(name, str(count))
-    console.print(
-        f"\n{result['method']} on {result['benchmark']}, seed {result['seed']}", style="bold", highlight=False
-    )
-    console.print(table, highlight=False)
-    console.print(f"{folder}/report.html", highlight=False, markup=False, soft_wrap=True)
-
-
-def print_adapted(summary: dict[str, Any]) -> None:
-    """What was done with the files of an inbox, and where the predictions are."""
-    console = SteadyConsole()
-    table = _facts()
-    kept = "kept" if summary["kept_files"] else "deleted"
-    table.add_row("predicted", f"[bold]{files(summary['predicted'])}[/bold], {kept}")
-    if summary["deleted_late"]:
-        table.add_row("deleted at the start", f"{files(summary['deleted_late'])}, predicted before the last stop")
-    if summary["quarantined"]:
-        table.add_row("in quarantine", f"{files(summary['quarantined'])}, in {summary['settings']['quarantine']}")
-    if summary["predicted"]:
-        shares = [f"{name} {count}" for name, count in list(summary["classes"].items())[:12]]
-        table.add_row("taken for", ", ".join(shares) + (" …" if len(summary["classes"]) > 12 else ""))
-        table.add_row("mean confidence", percent(summary["mean_confidence"]))
-    if summary["kept"] is not None:
-        table.add_row("pseudo-labels kept", percent(summary["kept"]))
-    if summary["agreement"] is not None:
-        table.add_row("learners agree", percent(summary["agreement"]))
-    for name, count in protected(summary).items():
-        if count:
-            table.add_row(name, str(count))
-    if summary["queries"]:
-        table.add_row("queries", f"{summary['queries']}, {summary['queries_in_all']} in all")
-        table.add_row("time per query", f"{summary['seconds_per_query']:.2f} s")
-        table.add_row("erasure", summary["burned"])
-    table.add_row("peak memory", f"{summary['peak_rss_mb']:.0f} MB")
-    console.print(f"\n{summary['method']}", style="bold", highlight=False)
-    console.print(table, highlight=False)
-    console.print(summary["predictions"], highlight=False, markup=False, soft_wrap=True)
+    def job_ended(self, title: str, problem: str | None) -> None:
+        if title in self._job_bars:
+            self.bars.remove_task(self._job_bars.pop(title))
+        if self._all_jobs is not None:
+            self.bars.advance(self._all_jobs)
+        if problem:
+            self.note(f"{title}: FAILED: {problem}")

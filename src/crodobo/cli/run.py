@@ -49,7 +49,8 @@ def run(
     # Threads inside an operation that wait by spinning can stall each other on a shared machine; read when torch loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-    from crodobo.cli.progress import make_reporter, print_summary
+    from crodobo.cli.progress import make_observer
+    from crodobo.cli.summary import print_run
     from crodobo.evaluate.run import run as run_benchmark
     from crodobo.evaluate.settings import RunSettings
 
@@ -62,14 +63,14 @@ def run(
         **chosen.run,
     )
     results = out or Path("runs") / run_name(settings)
-    with make_reporter(quiet) as reporter:
+    with make_observer(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
         result = run_benchmark(settings, results, fresh=fresh, observer=reporter)
     if quiet:
         print(results)
     else:
-        print_summary(result, results)
+        print_run(result, results)
 
 
 def run_name(settings: "RunSettings") -> str:

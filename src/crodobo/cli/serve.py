@@ -61,7 +61,7 @@ def serve(
     except ImportError:
         raise BadSettings('the service needs more packages; install them with pip install "crodobo[serve]"') from None
 
-    from crodobo.cli.progress import make_reporter
+    from crodobo.cli.progress import make_observer
     from crodobo.serve.service import Service
     from crodobo.serve.settings import ServeSettings
 
@@ -88,7 +88,7 @@ def serve(
     )
     address = Address(host, port, keys, tls_cert, tls_key, tls_client_ca)
     address.check()
-    with make_reporter(quiet) as reporter:
+    with make_observer(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
         if not keys:

@@ -1,9 +1,10 @@
-"""Outcome: everything that a finished run knows, and the `result.json` made of it."""
+"""Outcome: everything known about a finished run, and the `result.json` made from it."""
 
+import contextlib
 import platform
 import statistics
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from torch import Tensor
@@ -16,12 +17,12 @@ from crodobo.data import Benchmark
 from crodobo.evaluate.settings import RunSettings
 
 LIBRARIES = ("crodobo", "torch", "torchvision", "timm", "numpy", "pillow", "matplotlib", "mlxtend")
-METRICS = {"accuracy": "accuracy over all samples", "class-average": "mean of the classes' accuracies"}
+METRICS = {"accuracy": "accuracy over all samples", "class-average": "mean of the accuracies of the classes"}
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One query of a benchmark, picked by the seed, to show beside the source samples it was learned with."""
+    """One query, picked by the seed, to show beside the source samples that the learners drew for it."""
 
     query: int
     bootstrap: list[list[int]]
@@ -34,19 +35,19 @@ class Outcome:
     Parameters
     ----------
     settings, benchmark
-        What was run on what.
+        The settings and the data.
     record
         The stream, query by query.
     final
-        The final model on the same target once more (one-pass).
+        The score of the final model on the same samples (one-pass).
     exhibit
         The query for the qualitative figure.
     streamed
-        Which target samples came, in the order of the stream.
+        The indices of the target samples, in the order of the stream.
     warmup_seconds
-        Time of the warm-up before the stream.
+        Duration of the warm-up.
     proof
-        What the search of the memory for a test query came to, under strict burning.
+        Under strict burning: the search of the process memory for a test query.
     """
 
     settings: RunSettings
@@ -59,7 +60,7 @@ class Outcome:
     proof: Scan | None = None
 
     def result(self) -> dict[str, Any]:
-        """The content of `result.json`; accuracies are fractions."""
+        """The content of `result.json`. Accuracies are fractions."""
         options, record = self.settings.options, self.record
         classes = self.benchmark.source.classes
         by_class = self.benchmark.metric == "class-average"
@@ -92,21 +93,21 @@ class Outcome:
             "data_stamp": self.benchmark.stamp,
             "protocol": self.protocol(),
             "settings": self.settings.model_dump(mode="json"),
-            "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
+            "versions": {"python": platform.python_version()} | installed_versions(),
         }
 
     def protocol(self) -> dict[str, str]:
-        """How the numbers came about, in words."""
+        """How the numbers were measured, in words."""
         settings, options = self.settings, self.settings.options
-        norm = f"mixed, running weight {options.running_weight}" if options.norm == "mixed" else options.norm
+        weight = f", running weight {options.running_weight}" if options.norm == "mixed" else ""
         return {
             "order": options.order,
             "stream": f"{settings.stream} order of seed {settings.order_seed}, queries of {settings.query_size}",
             "warmup": f"{options.warmup} steps of {options.warmup_batch} on the source, a bootstrap for each learner",
-            "batch_norm": f"{norm} statistics at prediction",
+            "batch_norm": f"{options.norm} statistics at prediction{weight}",
             "online_accuracy": "over all samples, each predicted when its query was processed",
-            "one_pass_accuracy": "the final model on the same samples once more, without adapting",
-            "one_pass": f"{METRICS[self.benchmark.metric]}, the benchmark's custom",
+            "one_pass_accuracy": "the final model on the same samples again, without adapting",
+            "one_pass": f"{METRICS[self.benchmark.metric]}, as usual for this benchmark",
             "per_class_accuracy": "one-pass",
             "seconds_per_query": "median",
             "burned": BURNED[options.burn],
@@ -114,10 +115,19 @@ class Outcome:
 
 
 def mean(values: list[float | None]) -> float | None:
-    """Mean of the values that there are.
+    """Mean of the values that are not None.
 
     >>> mean([1.0, None, 2.0]), mean([None])
     (1.5, None)
     """
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
+
+
+def installed_versions() -> dict[str, str]:
+    """The versions of the libraries that are installed."""
+    found = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -1,4 +1,4 @@
-"""The figures that the paper prints, to be shown beside measured ones. The data is `paper.toml`."""
+"""The figures that the paper prints, to show beside measured ones. The data is in `paper.toml`."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Figures:
-    """A row of a table, in percent as printed; what the paper does not give is None or empty.
+    """A row of a table, in percent as printed. Values that the paper does not give are None or empty.
 
-    `per_class` is the accuracy of each class one-pass, by the paper's short class names. In the study `randomness`,
-    `orders` are the online accuracies of the five orders, `online` their mean and `variance` their variance.
+    `per_class` is the one-pass accuracy of each class, by the paper's short class names. In the study `randomness`,
+    `orders` are the online accuracies of the five orders, `online` is their mean and `variance` their variance.
     """
 
     online: float | None = None
@@ -25,7 +25,7 @@ class Figures:
 
 
 def main_table(benchmark: str) -> dict[str, Figures]:
-    """The methods that the paper compares on a benchmark; empty for a benchmark that it does not use.
+    """The methods that the paper compares on a benchmark. Empty if the paper does not use the benchmark.
 
     >>> figures = main_table("paper/visda-c")["crodobo"]
     >>> figures.online, figures.one_pass, figures.offline, figures.per_class["truck"]
@@ -37,7 +37,7 @@ def main_table(benchmark: str) -> dict[str, Figures]:
 
 
 def study_table(study: str, benchmark: str) -> dict[str, Figures]:
-    """The rows of a study on a benchmark; empty where the paper has none.
+    """The rows of a study on a benchmark. Empty if the paper has none.
 
     >>> {name: figures.online for name, figures in study_table("bootstrap", "fashion").items()}
     {'single': 42.3, 'crodobo': 49.1}
@@ -55,7 +55,7 @@ def spread(study: str, benchmark: str) -> dict[str, Figures]:
 
 
 def citation(benchmark: str, *, study: str = "main") -> str:
-    """Where a table is in the paper; empty where the paper has none.
+    """The number of a table in the paper. Empty if the paper has none.
 
     >>> citation("visda-c"), citation("visda-c-hrnet", study="continual")
     ('Table 1, ResNet-101', 'Table 7 of the supplementary material, HR-Net')

@@ -1,6 +1,6 @@
 """The protocols: how a method meets data, and what is counted. Each is one function, readable top to bottom.
 
-The protocol, not the method, owns the labels: a method is given queries, and a query carries none.
+The protocol owns the labels. A method only gets queries, and a query carries no labels.
 """
 
 import math
@@ -12,7 +12,6 @@ from torch import Generator, Tensor
 
 from crodobo.core.metrics import ConfusionMatrix, StreamRecord
 from crodobo.core.pixels import Images, in_batches
-from crodobo.core.prediction import Prediction
 from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data.prefetch import closing_generator, prefetch
@@ -24,26 +23,23 @@ def online(
     method: Method,
     stream: Iterable[tuple[Query, Tensor]],
     record: StreamRecord | None = None,
-    after_query: Callable[[StreamRecord, Prediction | None], None] = lambda record, prediction: None,
-    after_burn: Callable[[Query, int], None] = lambda query, samples: None,
+    after_query: Callable[[StreamRecord], None] = lambda record: None,
 ) -> StreamRecord:
-    """Adapt on each query, predict it, erase it; score it with labels that the method never sees.
+    """Adapt on each query, predict it, erase it, and score it with labels that the method never sees.
 
-    Online accuracy weights samples, not queries, so that a short last query counts for what it holds.
-    A query that cannot be taken is noted in the record, and the stream goes on.
+    Online accuracy weights samples, not queries, so a short last query counts for the samples it holds.
+    A query that the method refuses is noted in the record, and the stream goes on.
 
     Parameters
     ----------
     method
-        What adapts and predicts.
+        The method that adapts and predicts.
     stream
-        Queries, each with the labels that it is scored by.
+        Queries, each with its labels.
     record
-        The record of the queries before, to go on with.
+        The record of earlier queries, to continue.
     after_query
-        Called when a query has been erased, with its prediction, or None if it was refused.
-    after_burn
-        Called before that, with the erased query and how many samples it had.
+        Called with the record after each query is erased.
 
     Examples
     --------
@@ -54,34 +50,36 @@ def online(
     >>> online(method, stream).confusion.samples
     3
     """
-    record = record or StreamRecord(ConfusionMatrix(len(method.source.classes)))
+    classes = len(method.source.classes)
+    record = record or StreamRecord(ConfusionMatrix(classes))
     with closing_generator(stream) as queries:
         for query, labels in queries:
             started = time.perf_counter()
-            prediction = None
             try:
                 with query:
-                    _check_labels(labels, len(query), len(method.source.classes))
+                    check_labels(labels, len(query), classes)
                     prediction = method.step(query)
             except BadQuery as error:
                 record.refuse(len(labels), str(error))
             else:
                 record.add(prediction, labels, seconds=time.perf_counter() - started)
-            after_burn(query, len(labels))
-            after_query(record, prediction)
+            after_query(record)
     return record
 
 
-def _check_labels(labels: Tensor, samples: int, classes: int) -> None:
-    """Before anything is learned: labels that do not fit would spoil the score after the weights have moved."""
+def check_labels(labels: Tensor, samples: int, classes: int) -> None:
+    """Refuse labels that do not fit a query, before the method learns from it."""
     if labels.shape != (samples,) or (samples and not 0 <= int(labels.min()) <= int(labels.max()) < classes):
-        raise CrodoboError(f"a query of {samples} samples needs {samples} labels in 0 to {classes - 1} to be scored by")
+        raise CrodoboError(
+            f"The labels of a query do not fit its {samples} samples.",
+            f"Give one label from 0 to {classes - 1} for each sample.",
+        )
 
 
 def one_pass(method: Method, images: Images, labels: Tensor, size: int, order: Tensor | None = None) -> ConfusionMatrix:
-    """Score the final model on the whole target once more, or on the samples in `order`, without adapting.
+    """Score the final model on the whole target, or on the samples in `order`, without adapting.
 
-    Only a benchmark, which owns its data, can: a private stream is gone by then.
+    Only a benchmark allows this, because it keeps its data. A private stream is erased by then.
     """
     confusion = ConfusionMatrix(len(method.source.classes))
     order = torch.arange(len(labels)) if order is None else order
@@ -90,8 +88,8 @@ def one_pass(method: Method, images: Images, labels: Tensor, size: int, order: T
     return confusion
 
 
-def steps_of_epoch(source: Source, target: Images, size: int) -> int:
-    """Batches of the larger domain."""
+def steps_per_epoch(source: Source, target: Images, size: int) -> int:
+    """The number of batches in the larger domain."""
     return math.ceil(max(len(target), len(source)) / size)
 
 
@@ -107,10 +105,10 @@ def offline(
     seed: int = 0,
     after_step: Callable[[], None] = lambda: None,
 ) -> ConfusionMatrix:
-    """Go over both domains for some epochs, then score the whole target: what storing everything would give.
+    """Train on both domains for some epochs, then score the whole target: the result of storing everything.
 
-    An epoch is as many steps as the larger domain has batches; the smaller one starts anew when it is through. The
-    labels are for the score alone.
+    An epoch has as many steps as the larger domain has batches; the smaller domain repeats. The labels are only used
+    for the score.
 
     Examples
     --------
@@ -121,7 +119,7 @@ def offline(
     3
     """
     generator = Generator().manual_seed(seed)
-    steps = steps_of_epoch(method.source, images, size)
+    steps = steps_per_epoch(method.source, images, size)
     method.expect(epochs * steps)
     for learner in method.learners:
         learner.share = 1.0
@@ -134,5 +132,5 @@ def offline(
                 method.revisit(batch, batch.pixels(), indices)
             method.steps += 1
             after_step()
-    order = torch.randperm(len(images), generator=generator)  # batches of mixed classes, as a query's statistics need
+    order = torch.randperm(len(images), generator=generator)  # mixed classes, for the statistics of each batch
     return one_pass(method, images, labels, size, order)

@@ -16,6 +16,7 @@ from crodobo.errors import BadCheckpoint, BadQuery, CrodoboError, Interrupted
 from crodobo.evaluate.outcome import Exhibit, Outcome
 from crodobo.evaluate.protocols import one_pass
 from crodobo.evaluate.report import RESULT_FILES, write_results
+from crodobo.evaluate.report.drawing import check_report_packages
 from crodobo.evaluate.settings import RunSettings
 from crodobo.session.checkpoint import NAME as CHECKPOINT
 from crodobo.session.checkpoint import delete_checkpoint, differences
@@ -50,6 +51,7 @@ def run(
     observer
         Receives progress.
     """
+    check_report_packages()
     benchmark = load_data(settings, observer or Observer())
     stream = RunStream(settings, benchmark)
     with Session(settings, out, observer=observer, progress=stream.progress) as session:

@@ -1,4 +1,4 @@
-"""What a comparison plans: the same settings for all, and an order in which it can be done."""
+"""The plan of a comparison: the same settings for all, and tasks in a possible order."""
 
 from pathlib import Path
 
@@ -30,21 +30,21 @@ def test_all_methods_run_with_the_same_settings() -> None:
         assert {each.options.lr for each in settings} == {0.01}
 
 
-def test_burning_is_off_for_those_that_keep_and_no_others() -> None:
+def test_burning_is_off_only_for_methods_that_keep_target_data() -> None:
     plan = make_plan(*REGISTRY)
     off = {entry.key for entry in plan.entries if plan.settings(entry, 0).options.burn == "off"}
     assert off == {"conda", "shot", "atdoc-na", "covid-da"}
     assert off == {name for name, kind in REGISTRY.items() if kind.keeps_target}
 
 
-def test_an_entry_s_own_settings_come_before_the_shared_ones() -> None:
+def test_settings_of_an_entry_override_the_shared_ones() -> None:
     entry = Entry("steep", "steep", "crodobo", {"lr": 0.1, "tau": 0.5}, {"stream": "drift", "stream_seed": 7})
     settings = Plan(Path("x"), "glyphs", (entry,), (3,), {"lr": 0.01}, {"stream": "random"}).settings(entry, 3)
     assert (settings.options.lr, settings.options.tau, settings.options.seed) == (0.1, 0.5, 3)  # type: ignore[attr-defined]
     assert (settings.stream, settings.order_seed) == ("drift", 7)
 
 
-def test_each_seed_begins_with_its_warm_up_of_the_most_learners() -> None:
+def test_each_seed_begins_with_a_warm_up_for_the_largest_number_of_learners() -> None:
     tasks = make_plan("source-only", "crodobo", "ent").tasks
     assert [(task.kind, task.name, task.seed) for task in tasks] == [
         (kind, name, seed)
@@ -63,7 +63,7 @@ def test_each_seed_begins_with_its_warm_up_of_the_most_learners() -> None:
     assert len({task.folder for task in tasks if task.kind != "warm-up"}) == 6
 
 
-def test_offline_runs_come_only_when_asked_for_and_where_there_is_such_a_form() -> None:
+def test_offline_runs_are_planned_on_request_for_methods_with_an_offline_form() -> None:
     methods = ("crodobo", "dan", "shot")
     online = make_plan(*methods, seeds=(0,)).tasks
     assert [(task.kind, task.name) for task in online] == [
@@ -85,13 +85,13 @@ def test_offline_runs_come_only_when_asked_for_and_where_there_is_such_a_form() 
 
 
 @pytest.mark.parametrize("seeds", [(), (0, 0), (1, 2, 1)])
-def test_seeds_are_different_numbers(seeds: tuple[int, ...]) -> None:
-    with pytest.raises(BadSettings, match="the seeds are to be different numbers, at least one"):
+def test_no_seeds_or_repeated_seeds_are_refused(seeds: tuple[int, ...]) -> None:
+    with pytest.raises(BadSettings, match="There are no seeds, or one is named twice"):
         make_plan("ent", seeds=seeds)
 
 
 @pytest.mark.parametrize("methods", [(), ("ent", "ent")])
-def test_entries_are_different_and_at_least_one(methods: tuple[str, ...]) -> None:
+def test_no_entries_or_repeated_entries_are_refused(methods: tuple[str, ...]) -> None:
     with pytest.raises(BadSettings, match="nothing to compare, or a method is named twice"):
         make_plan(*methods)
 

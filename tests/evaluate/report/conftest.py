@@ -1,6 +1,5 @@
-"""Results that nobody ran, and a browser."""
+"""Made-up results, and a browser."""
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -11,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from crodobo.evaluate.comparison import Entry, Plan, Results
-from crodobo.evaluate.comparison.results import Row
+from crodobo.evaluate.comparison import Entry, EntryResults, Plan, Results
+from crodobo.storage.lock import locked_file
 
 Fabricate = Callable[..., Results]
 
 
 def result(online: float, one_pass: float, classes: dict[str, float | None]) -> dict[str, Any]:
-    """What a table reads of a `result.json`; accuracies are fractions."""
+    """The parts of `result.json` that a table reads. Accuracies are fractions."""
     return {
         "online_accuracy": online,
         "metric": "accuracy",
@@ -33,7 +32,7 @@ def result(online: float, one_pass: float, classes: dict[str, float | None]) -> 
 
 @pytest.fixture
 def fabricate(tmp_path: Path) -> Fabricate:
-    """Results for entries, with percents by key and seed; those of a key that is not named are missing."""
+    """Results for entries, with percents by key and seed. Keys without percents have no results."""
 
     def make(
         entries: Sequence[Entry],
@@ -49,7 +48,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
         plan = Plan(tmp_path, benchmark, tuple(entries), seeds, offline=bool(offline), epochs=3)
         rows = []
         for entry in plan.entries:
-            row = Row(entry, {}, {}, {})
+            row = EntryResults(entry, {}, {}, {})
             for seed, percent in enumerate(online.get(entry.key, [])):
                 named: dict[str, float | None] = dict.fromkeys(classes, percent / 100)
                 row.online[seed] = result(percent / 100, (percent + gain) / 100, named | {classes[-1]: None})
@@ -71,12 +70,11 @@ def find_chromium() -> str | None:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """A browser; put there where that can be done."""
+    """The path of Chromium, which is installed if possible."""
     if not find_chromium() and os.geteuid() == 0 and shutil.which("apt-get"):
-        with (Path(tempfile.gettempdir()) / "crodobo-tests-apt.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # tests in several processes must not do this at once
+        with locked_file(Path(tempfile.gettempdir()) / "crodobo-tests-apt.lock"):  # not in several processes at once
             if not find_chromium():
                 for arguments in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
                     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
                     subprocess.run(["apt-get", *arguments], capture_output=True, env=environment, check=False)
-    return find_chromium() or pytest.skip("there is no Chromium here, and none could be put there")
+    return find_chromium() or pytest.skip("Chromium is not available")

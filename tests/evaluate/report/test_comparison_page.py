@@ -1,4 +1,4 @@
-"""The page of a comparison: whole, safe to open anywhere, and sorted by a real browser on a click."""
+"""The page of a comparison: complete, self-contained, and sortable in a real browser."""
 
 import json
 import re
@@ -20,14 +20,14 @@ AS_WRITTEN = ["ent", "dan", "mdd", "crodobo", "coral", "conda†"]
 
 @pytest.fixture
 def page(fabricate: Fabricate, tmp_path: Path) -> Path:
-    """A page about methods with different figures, one of which failed."""
+    """A page about methods with different figures. One method failed."""
     entries = [Entry(name, name, name) for name in ("ent", "dan", "mdd", "crodobo", "coral", "conda")]
     write_comparison(fabricate(entries, ONLINE, problems={"mdd, seed 0": 'no <room> & "no time"'}))
     return tmp_path / "report.html"
 
 
 class Reader(HTMLParser):
-    """The rows of the first table that sorts, what its heads say of the order, and all tags, which have to balance."""
+    """Reads the rows, headings and order of the first sortable table, and checks that all tags are closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,19 +89,19 @@ def test_the_page_needs_nothing_from_outside(page: Path) -> None:
     assert "http" not in re.sub(r'"data:[^"]*"', "", html)
 
 
-def test_what_failed_is_said_and_escaped(page: Path) -> None:
+def test_failures_are_shown_and_escaped(page: Path) -> None:
     html = page.read_text()
-    assert "<h2>What failed</h2>" in html
+    assert "<h2>Failed runs</h2>" in html
     assert "<b>mdd, seed 0</b>: no &lt;room&gt; &amp; &#34;no time&#34;" in html
     assert "runs/mdd-seed0" not in html
 
 
-def test_a_page_without_problems_does_not_speak_of_any(fabricate: Fabricate, tmp_path: Path) -> None:
+def test_a_page_without_failures_does_not_mention_any(fabricate: Fabricate, tmp_path: Path) -> None:
     write_comparison(fabricate([Entry("ent", "ent", "ent")], {"ent": [50.0]}))
-    assert "What failed" not in (tmp_path / "report.html").read_text()
+    assert "Failed runs" not in (tmp_path / "report.html").read_text()
 
 
-def test_a_study_has_its_pictures_and_what_it_shows(fabricate: Fabricate, tmp_path: Path) -> None:
+def test_the_page_of_a_study_has_its_figures_and_description(fabricate: Fabricate, tmp_path: Path) -> None:
     study = STUDIES["tau"]
     online = {entry.key: [50.0 + number, 51.0] for number, entry in enumerate(study.entries)}
     write_comparison(fabricate(study.entries, online), study)
@@ -113,7 +113,7 @@ def test_a_study_has_its_pictures_and_what_it_shows(fabricate: Fabricate, tmp_pa
     assert not read(html).open
 
 
-def test_when_everything_failed_there_is_still_a_page(fabricate: Fabricate, tmp_path: Path) -> None:
+def test_a_page_is_written_even_if_everything_failed(fabricate: Fabricate, tmp_path: Path) -> None:
     for study in (None, STUDIES["tau"], STUDIES["orders"]):
         entries = study.entries if study else [Entry("ent", "ent", "ent")]
         write_comparison(fabricate(entries, {}, problems={"ent, seed 0": "no room"}), study)
@@ -123,14 +123,14 @@ def test_when_everything_failed_there_is_still_a_page(fabricate: Fabricate, tmp_
 
 def test_the_data_is_json_with_everything_measured(page: Path) -> None:
     data = json.loads((page.parent / "comparison.json").read_text())
-    assert data["entries"]["crodobo"]["online"]["0"]["online_accuracy"] == 1.0
+    assert data["entries"]["crodobo"]["online"]["0"]["online_accuracy"] == pytest.approx(1.0)
     assert data["entries"]["mdd"]["online"] == {}
     assert data["entries"]["conda"]["keeps_target"] is True
     assert data["problems"] == {"mdd, seed 0": 'no <room> & "no time"'}
 
 
 def clicked(chromium: str, page: Path, script: str) -> Reader:
-    """The page as a browser has it after a script; `heads` are those of the first table."""
+    """The page in a browser after a script. `heads` are the headings of the first table."""
     copy = page.with_name("clicked.html")
     heads = 'const heads = [...document.querySelector("table.sortable").tHead.rows[0].cells];'
     copy.write_text(page.read_text().replace("</body>", f"<script>{heads}{script}</script></body>"))
@@ -167,7 +167,7 @@ def clicked(chromium: str, page: Path, script: str) -> Reader:
     ],
     ids=["once", "twice", "name", "name twice", "all missing", "Enter"],
 )
-def test_a_click_on_a_head_sorts_by_it(
+def test_a_click_on_a_heading_sorts_the_table(
     chromium: str, page: Path, script: str, names: list[str], order: dict[str, str]
 ) -> None:
     shown = clicked(chromium, page, script)

@@ -1,4 +1,4 @@
-"""Tables: the same numbers for programs, for Markdown and for LaTeX, and who counts as best."""
+"""Tables: the same numbers in CSV, Markdown and LaTeX, and which values are best."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from crodobo.evaluate.report.table import Cell, Column, Row, Table
 
 @pytest.fixture
 def table() -> Table:
-    """Two that compete, one better that does not, and one with nothing measured."""
+    """Two rows that compete, a better one that does not, and one without values."""
     return Table(
         caption="Accuracy on R&D_set #1 (%), seeds 0, 1",
         head="method",
@@ -33,12 +33,12 @@ def table() -> Table:
 
 
 def cells(markdown: str) -> list[list[str]]:
-    """The cells of a Markdown table, its two head lines left out."""
+    """The cells of a Markdown table without its two heading lines."""
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
 
 
-def test_csv_has_plain_numbers_and_deviations_of_their_own(table: Table) -> None:
+def test_csv_has_plain_numbers_and_columns_for_deviations(table: Table) -> None:
     head, *rows = csv.reader(io.StringIO(table.to_csv()))
     assert head == ["method", "mark", "class_a|b", "class_a|b_sd", "online", "online_sd", "cost", "paper_online"]
     assert rows == [
@@ -49,12 +49,12 @@ def test_csv_has_plain_numbers_and_deviations_of_their_own(table: Table) -> None
     ]
 
 
-def test_csv_quotes_what_needs_it() -> None:
+def test_csv_quotes_special_characters() -> None:
     table = Table("", "method", [Column("x", "x")], [Row('a, "b"\nc', [Cell(1.0)])])
     assert list(csv.reader(io.StringIO(table.to_csv())))[1] == ['a, "b"\nc', "", "1.0000"]
 
 
-def test_markdown_has_the_best_of_those_that_compete_in_bold(table: Table) -> None:
+def test_markdown_shows_the_best_competing_value_in_bold(table: Table) -> None:
     assert cells(table.to_markdown()) == [
         ["w/o ℓ_ent", "10.0", "**50.0 ± 0.3**", "3.0", "60.0"],
         ["τ → λ", "**20.0**", "49.8 ± 1.0", "**2.0**", "–"],
@@ -66,7 +66,7 @@ def test_markdown_has_the_best_of_those_that_compete_in_bold(table: Table) -> No
     assert table.to_markdown().endswith("\n\n† keeps 100 % of it.\n\nAt λ = 0.4 & τ_x.\n")
 
 
-def test_latex_escapes_what_it_must_and_has_the_same_best(table: Table) -> None:
+def test_latex_escapes_special_characters_and_shows_the_best_in_bold(table: Table) -> None:
     lines = [line.strip() for line in table.to_latex().splitlines()]
     assert r"\caption{Accuracy on R\&D\_set \#1 (\%), seeds 0, 1}" in lines
     assert r"\begin{tabular}{lrrrr}" in lines
@@ -83,13 +83,13 @@ def test_latex_escapes_what_it_must_and_has_the_same_best(table: Table) -> None:
 
 
 @pytest.mark.parametrize("sign", ["$", "{", "}", "\\", "~", "^"])
-def test_latex_escapes_every_sign_that_means_something_to_it(sign: str) -> None:
+def test_latex_escapes_every_special_character(sign: str) -> None:
     latex = Table("", "method", [Column("x", f"a{sign}b")], [Row("row", [Cell(1.0)])]).to_latex()
     head = next(line for line in latex.splitlines() if "method" in line)
     assert f"a{sign}b" not in head
 
 
-def test_every_sign_of_a_study_has_its_latex() -> None:
+def test_every_character_of_a_study_can_be_written_in_latex() -> None:
     from crodobo.evaluate.comparison.studies import STUDIES
 
     for study in STUDIES.values():
@@ -98,13 +98,13 @@ def test_every_sign_of_a_study_has_its_latex() -> None:
         assert latex.isascii(), [sign for sign in latex if not sign.isascii()]
 
 
-def test_one_that_competes_alone_is_not_the_best() -> None:
+def test_a_single_competing_value_is_not_the_best() -> None:
     rows = [Row("a", [Cell(1.0)]), Row("b", [Cell(2.0)], competes=False), Row("c", [Cell(None)])]
     table = Table("", "", [Column("x", "x", "highest")], rows)
     assert not any(table.is_best(row, 0) for row in rows)
 
 
-def test_what_looks_the_same_is_equally_good_and_where_all_do_nothing_is_best() -> None:
+def test_values_that_look_the_same_are_equally_good() -> None:
     rows = [Row(name, [Cell(1.0), Cell(value), Cell(value)]) for name, value in (("a", 1.01), ("b", 1.04), ("c", 2.0))]
     columns = [Column("x", "x", "lowest"), Column("y", "y", "lowest"), Column("z", "z")]
     table = Table("", "", columns, rows)
@@ -116,7 +116,7 @@ def test_what_looks_the_same_is_equally_good_and_where_all_do_nothing_is_best() 
 
 
 @pytest.mark.parametrize("detailed", [True, False])
-def test_the_terminal_may_leave_details_out(table: Table, detailed: bool) -> None:
+def test_the_terminal_can_omit_details(table: Table, detailed: bool) -> None:
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(table.to_terminal(detailed))
     text = console.export_text()

@@ -10,7 +10,7 @@ from crodobo.audit.membership.findings import ENOUGH, GRID, Finding
 from crodobo.audit.membership.lira import usual_variance
 from crodobo.audit.membership.plan import ShadowPlan
 from crodobo.audit.membership.roc import FALSE_ALARMS, ROUNDS
-from crodobo.evaluate.report.curve import BLUE, GREEN, GREY, ORANGE, png
+from crodobo.evaluate.report.drawing import BLUE, GREEN, GREY, ORANGE, to_png
 from crodobo.evaluate.report.table import Cell, Column, Row, Table
 from crodobo.storage.files import write_atomically
 
@@ -152,7 +152,7 @@ def draw_membership(plan: ShadowPlan, findings: list[Finding]) -> bytes:
             panel.spines[side].set_visible(False)
     panels[0].legend(loc="lower right", fontsize=7, framealpha=0.9)
     figure.suptitle(f"Who was in the stream? {plan.benchmark}, {plan.runs} shadow runs", fontsize=10)
-    return png(figure)
+    return to_png(figure)
 
 
 def _cell(estimate: Any, column: Column) -> Cell:

@@ -54,7 +54,7 @@ def stream_members(
             for chosen in order.split(size):
                 yield Query(benchmark.images[chosen]), benchmark.labels[chosen]
 
-    return online(method, prefetch(queries()), after_query=lambda record, _: after_query(record))
+    return online(method, prefetch(queries()), after_query=after_query)
 
 
 @torch.no_grad()

@@ -9,10 +9,11 @@ from torch import Tensor
 from crodobo.audit.membership.inclusion import choose_pool, draw_members
 from crodobo.audit.membership.plan import ShadowTask
 from crodobo.audit.membership.shadow import log_probabilities, reseed, seed_of_run, stream_members
+from crodobo.core.counts import Counts
 from crodobo.core.metrics import StreamRecord
 from crodobo.errors import BadCheckpoint, Interrupted
 from crodobo.evaluate.comparison import Task
-from crodobo.evaluate.comparison.work import LineReporter, Trade, finished_result, warm_up
+from crodobo.evaluate.comparison.tasks import PipeObserver, TaskHandlers, finished_result, warm_up
 from crodobo.evaluate.run import load_data
 from crodobo.evaluate.settings import RunSettings
 from crodobo.methods import get_method
@@ -23,7 +24,7 @@ from crodobo.storage.lock import locked_folder
 from crodobo.storage.tensors import UnreadableTensors, load_tensors, save_tensors
 
 
-def shadow(task: ShadowTask, reporter: LineReporter) -> None:
+def shadow(task: ShadowTask, reporter: PipeObserver) -> None:
     """Stream the members of a run, then score every sample of the pool with the final weights."""
     settings = task.settings
     benchmark = load_data(settings, reporter)
@@ -39,7 +40,7 @@ def shadow(task: ShadowTask, reporter: LineReporter) -> None:
         def after_query(record: StreamRecord) -> None:
             if stop.requested:
                 raise Interrupted("Stopped during a shadow run.")
-            reporter.query(record)
+            reporter.query(Counts(queries=record.queries, accuracy=record.online_accuracy))
 
         reporter.streaming(task.passes * -(-len(members) // settings.query_size))
         stream_members(
@@ -89,4 +90,4 @@ def finished(task: Task) -> object | None:
     return load_scores(task) if isinstance(task, ShadowTask) else finished_result(task)
 
 
-AUDITING = Trade({"warm-up": warm_up, "shadow": shadow}, finished)
+AUDITING = TaskHandlers({"warm-up": warm_up, "shadow": shadow}, finished)

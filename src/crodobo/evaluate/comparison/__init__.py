@@ -1,7 +1,7 @@
-"""Many runs under one protocol: same warm starts, stream orders, backbone and seeds, spread over processes."""
+"""Many runs under one protocol: the same warm starts, stream orders, backbone and seeds, run in several processes."""
 
 from crodobo.evaluate.comparison.plan import Entry, Plan, Task
-from crodobo.evaluate.comparison.results import Results, collect, widen
-from crodobo.evaluate.comparison.schedule import Monitor, carry_out
+from crodobo.evaluate.comparison.results import EntryResults, Results, collect_results, include_earlier_runs
+from crodobo.evaluate.comparison.scheduler import run_tasks
 
-__all__ = ["Entry", "Monitor", "Plan", "Results", "Task", "carry_out", "collect", "widen"]
+__all__ = ["Entry", "EntryResults", "Plan", "Results", "Task", "collect_results", "include_earlier_runs", "run_tasks"]

@@ -1,4 +1,4 @@
-"""What a comparison consists of: entries, each of them a method with settings, run for every seed."""
+"""The plan of a comparison: entries, each a method with its settings, run once for every seed."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -15,22 +15,22 @@ Kind = Literal["warm-up", "online", "offline", "shadow"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One row, or one cell, of a table: a method with what sets it apart from the others.
+    """One row or one cell of a table: a method and the settings that only it has.
 
     Parameters
     ----------
     key
-        Its name in files, unique in a comparison.
+        Name in files, unique in a comparison.
     label
-        Its name for people.
+        Name in tables.
     method
-        The method's name.
+        Name of the method.
     options
-        Settings of the method that differ from its defaults.
+        Method settings that differ from the shared ones.
     stream
-        Settings of the stream that differ from the comparison's: `stream`, `stream_seed`.
+        Stream settings that differ from the shared ones: `stream`, `stream_seed`.
     row, column
-        Its place in a table that has a column for each setting.
+        Place in a table with a column for each setting.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work for one process. A warm-up is named `warm-up`; the runs of its seed wait for it."""
+    """One piece of work for one process. The runs of a seed wait for the warm-up of that seed."""
 
     kind: Kind
     name: str
@@ -56,32 +56,32 @@ class Task:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name to show."""
         return f"{self.name}{' offline' if self.kind == 'offline' else ''}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A comparison before it is carried out.
+    """All runs of a comparison and their settings.
 
     Parameters
     ----------
     folder
-        Where everything goes.
+        The result folder.
     benchmark
-        The benchmark's name.
+        Name of the benchmark.
     entries
-        What is compared.
+        The methods or variants to compare.
     seeds
-        Each entry is run once for every seed.
+        Each entry runs once for every seed.
     options
-        Settings that all methods share.
+        Method settings that all entries share.
     run
-        Settings that all runs share: query size, number of queries, image size, stream order.
+        Run settings that all entries share: query size, number of queries, image size, stream order.
     offline
-        Whether methods with an offline form are run under that protocol too.
+        Whether to run the offline protocol too, for methods that have an offline form.
     epochs
-        Of the offline protocol.
+        Epochs of the offline protocol.
     """
 
     folder: Path
@@ -95,15 +95,19 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise BadSettings("the seeds are to be different numbers, at least one; for example --seeds 0,1,2")
+            raise BadSettings(
+                "There are no seeds, or one is named twice.", "Give different numbers: 0,1,2.", settings=("seeds",)
+            )
         keys = [entry.key for entry in self.entries]
         if not keys or len(set(keys)) < len(keys):
-            raise BadSettings("there is nothing to compare, or a method is named twice; check --methods")
+            raise BadSettings(
+                "There is nothing to compare, or a method is named twice.", "Check the names.", settings=("methods",)
+            )
         for entry, seed in itertools.product(self.entries, self.seeds):
-            self.settings(entry, seed)  # what is wrong with the settings is said before anything begins
+            self.settings(entry, seed)  # wrong settings fail here, before anything runs
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
-        """Everything that decides a run. Each learner has one thread, so that times compare."""
+        """All settings of a run. Each learner gets one thread, so that times are comparable."""
         kind = get_method(entry.method)
         burn = "off" if kind.keeps_target else "standard"
         options = self.options | entry.options | {"seed": seed, "threads": 1, "burn": burn}
@@ -116,7 +120,7 @@ class Plan:
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """All work, in an order in which it can be done: for each seed the warm-up, then the longest runs first."""
+        """All tasks in a possible order: for each seed the warm-up, then the longest runs first."""
         return [task for seed in self.seeds for task in self._tasks_of(seed)]
 
     def _tasks_of(self, seed: int) -> list[Task]:

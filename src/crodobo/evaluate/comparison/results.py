@@ -1,4 +1,4 @@
-"""What a comparison has found: the results of its runs, by entry and seed."""
+"""The results of a comparison, by entry and seed."""
 
 import csv
 import json
@@ -14,8 +14,8 @@ from crodobo.methods import REGISTRY, get_method
 
 
 @dataclass(frozen=True)
-class Row:
-    """All runs of one entry."""
+class EntryResults:
+    """The results of all runs of an entry, by seed."""
 
     entry: Entry
     online: dict[int, dict[str, Any]]
@@ -27,22 +27,22 @@ class Row:
         return get_method(self.entry.method).keeps_target
 
     def values(self, read: Callable[[dict[str, Any]], float | None], offline: bool = False) -> list[float]:
-        """A number of every run that has it."""
+        """One number from each run that has it."""
         results = (self.offline if offline else self.online).values()
         return [value for result in results if (value := read(result)) is not None]
 
 
 @dataclass(frozen=True)
 class Results:
-    """A comparison that was carried out, or as much of it as there is."""
+    """The results of all entries, and the problems of the tasks that failed."""
 
     plan: Plan
-    rows: list[Row]
+    rows: list[EntryResults]
     problems: dict[str, str]
 
     @property
     def classes(self) -> list[str]:
-        """The classes' names."""
+        """The names of the classes."""
         for row in self.rows:
             for result in (row.online | row.offline).values():
                 return list(result["per_class_accuracy"])
@@ -50,23 +50,23 @@ class Results:
 
     @property
     def protocol(self) -> dict[str, str]:
-        """How the numbers came about; the same for all runs but for what an entry sets itself."""
+        """The protocol of the runs. It is the same for all, apart from the settings of an entry."""
         for row in self.rows:
             for result in row.online.values():
                 protocol: dict[str, str] = result["protocol"]
                 return protocol
         return {}
 
-    def row(self, key: str) -> Row:
-        """The row of an entry."""
+    def row(self, key: str) -> EntryResults:
+        """The results of one entry."""
         return next(row for row in self.rows if row.entry.key == key)
 
 
-def collect(plan: Plan, problems: dict[str, str]) -> Results:
-    """Read what the runs have left behind."""
+def collect_results(plan: Plan, problems: dict[str, str]) -> Results:
+    """Read the result files of all runs."""
     rows = []
     for entry in plan.entries:
-        row = Row(entry, {}, {}, {})
+        row = EntryResults(entry, {}, {}, {})
         for task in plan.tasks:
             if task.name != entry.key or task.title in problems:
                 continue
@@ -80,8 +80,8 @@ def collect(plan: Plan, problems: dict[str, str]) -> Results:
     return Results(plan, rows, problems)
 
 
-def widen(plan: Plan) -> Plan:
-    """The plan with all methods and seeds that were run in its folder before, under the same settings."""
+def include_earlier_runs(plan: Plan) -> Plan:
+    """Add the methods and seeds that are already in the folder, with the same settings, to a plan."""
     entries = {entry.key: entry for entry in plan.entries}
     seeds = set(plan.seeds)
     for path in [*plan.folder.glob("runs/*/result.json"), *plan.folder.glob("offline/*/offline.json")]:
@@ -100,10 +100,11 @@ def widen(plan: Plan) -> Plan:
 
 
 def mean_and_deviation(values: list[float]) -> tuple[float | None, float | None]:
-    """Mean and sample standard deviation; of one value there is no deviation.
+    """Mean and sample standard deviation. A single value has no deviation.
 
-    >>> mean_and_deviation([1.0, 3.0])
-    (2.0, 1.4142135623730951)
+    >>> mean, deviation = mean_and_deviation([1.0, 3.0])
+    >>> mean, round(deviation, 3)
+    (2.0, 1.414)
     >>> mean_and_deviation([1.0]), mean_and_deviation([])
     ((1.0, None), (None, None))
     """

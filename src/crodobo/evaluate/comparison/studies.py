@@ -1,4 +1,4 @@
-"""The remaining tables and figures of the paper, and one of ours, as data: what is run, and how it is shown."""
+"""The paper's other tables and figures, and one of ours: which variants run, and how they are shown."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ class Study:
     Parameters
     ----------
     name
-        What it is called on the command line.
+        Name on the command line.
     shows
-        What it shows, in a sentence.
+        What the study shows, as part of a sentence.
     entries
-        What is run.
+        The variants to run.
     layout
-        `rows`: a row a variant, with the usual columns. `sweep`: a column for each value of a setting. `grid`: a row
-        for each method and a column for each stream.
+        `rows`: a row for each variant. `sweep`: a column for each value of a setting. `grid`: a row for each method
+        and a column for each stream.
     spread
-        Whether mean and variance over the columns are given, as the paper does.
+        Whether to show mean and variance over the columns, as the paper does.
     per_class
-        Whether the classes have columns.
+        Whether to show a column for each class.
     """
 
     name: str
@@ -68,92 +68,88 @@ def _sweep(setting: str, sign: str, values: Iterable[float]) -> tuple[Entry, ...
 def _orders() -> tuple[Entry, ...]:
     entries = []
     for name in BURST_METHODS:
-        method, options = (name, {}) if name != "without-diversity" else ("crodobo", {"objective": name})
-        label = name if name != "without-diversity" else "crodobo w/o ℓ_div"
+        method, options, label = name, {}, name
+        if name == "without-diversity":
+            method, options, label = "crodobo", {"objective": name}, "crodobo w/o ℓ_div"
         for order in ORDERS:
-            file_name = order.replace("(", "").replace(")", "")
-            entries.append(
-                Entry(f"{name}-{file_name}", f"{label}, {order}", method, options, {"stream": order}, label, order)
-            )
+            key = f"{name}-{order.replace('(', '').replace(')', '')}"
+            entries.append(Entry(key, f"{label}, {order}", method, options, {"stream": order}, label, order))
     return tuple(entries)
 
 
-STUDIES = {
-    study.name: study
-    for study in (
-        Study(
-            "bootstrap",
-            "what cross-domain bootstrapping adds to the same objectives (Table 5)",
-            (Entry("single", "w/o CroDoBo", "single"), Entry("crodobo", "w/ CroDoBo", "crodobo")),
+_ALL = (
+    Study(
+        "bootstrap",
+        "the gain from cross-domain bootstrapping with the same objectives (Table 5)",
+        (Entry("single", "w/o CroDoBo", "single"), Entry("crodobo", "w/ CroDoBo", "crodobo")),
+    ),
+    Study(
+        "objectives",
+        "the contribution of each term of the target objective, for one learner (Table 6)",
+        tuple(Entry(key, label, "single", {"objective": preset}) for key, (preset, label) in OBJECTIVES.items()),
+    ),
+    Study(
+        "continual",
+        "CroDoBo without the source, against a method with a buffer of target samples (HR-Net table)",
+        (
+            Entry("conda", "ConDA", "conda"),
+            Entry("continual", "Continual CroDoBo", "continual"),
+            Entry("crodobo", "CroDoBo", "crodobo"),
         ),
-        Study(
-            "objectives",
-            "what each term of the target objective is worth, for one learner (Table 6)",
-            tuple(Entry(key, label, "single", {"objective": preset}) for key, (preset, label) in OBJECTIVES.items()),
+        per_class=True,
+    ),
+    Study(
+        "randomness",
+        "the effect of the stream order: five random orders, mean and variance (Table 9)",
+        tuple(
+            Entry(f"{method}-order{order}", label, method, {}, {"stream_seed": order}, method, f"rand {order}")
+            for method, label in (("cdan", "CDAN"), ("crodobo", "CroDoBo"))
+            for order in range(5)
         ),
-        Study(
-            "continual",
-            "CroDoBo without the source at hand, against a method with a buffer of target samples (HR-Net table)",
-            (
-                Entry("conda", "ConDA", "conda"),
-                Entry("continual", "Continual CroDoBo", "continual"),
-                Entry("crodobo", "CroDoBo", "crodobo"),
-            ),
-            per_class=True,
+        layout="grid",
+        spread=True,
+    ),
+    Study(
+        "pseudo-labels",
+        "MixMatch instead of co-supervision, for one or both learners (Table 8)",
+        (
+            Entry("mixmatch-fixmatch", "u: MixMatch, v: FixMatch", "crodobo", {"objective": "mixmatch-fixmatch"}),
+            Entry("mixmatch", "u, v: MixMatch", "crodobo", {"objective": "mixmatch-for-co-supervision"}),
+            Entry("crodobo", "CroDoBo", "crodobo"),
         ),
-        Study(
-            "randomness",
-            "how much the order of the stream matters: five random orders, mean and variance (Table 9)",
-            tuple(
-                Entry(f"{method}-order{order}", label, method, {}, {"stream_seed": order}, method, f"rand {order}")
-                for method, label in (("cdan", "CDAN"), ("crodobo", "CroDoBo"))
-                for order in range(5)
-            ),
-            layout="grid",
-            spread=True,
-        ),
-        Study(
-            "pseudo-labels",
-            "MixMatch in place of co-supervision, for one or both learners (Table 8)",
-            (
-                Entry(
-                    "mixmatch-fixmatch",
-                    "u: MixMatch, v: FixMatch",
-                    "crodobo",
-                    {"objective": "mixmatch-fixmatch"},
-                ),
-                Entry("mixmatch", "u, v: MixMatch", "crodobo", {"objective": "mixmatch-for-co-supervision"}),
-                Entry("crodobo", "CroDoBo", "crodobo"),
-            ),
-            per_class=True,
-        ),
-        Study(
-            "lambda", "sensitivity to λ, the weight of diversity (Table 10)", _sweep("lam", "λ", LAMBDAS), "sweep", True
-        ),
-        Study(
-            "tau",
-            "sensitivity to τ, the confidence of a pseudo-label (Table 11)",
-            _sweep("tau", "τ", TAUS),
-            "sweep",
-            True,
-        ),
-        Study(
-            "orders",
-            "streams whose classes come in bursts: where entropy and diversity terms fail (ours)",
-            _orders(),
-            layout="grid",
-        ),
-    )
-}
+        per_class=True,
+    ),
+    Study(
+        "lambda",
+        "sensitivity to λ, the weight of diversity (Table 10)",
+        _sweep("lam", "λ", LAMBDAS),
+        layout="sweep",
+        spread=True,
+    ),
+    Study(
+        "tau",
+        "sensitivity to τ, the confidence threshold of pseudo-labels (Table 11)",
+        _sweep("tau", "τ", TAUS),
+        layout="sweep",
+        spread=True,
+    ),
+    Study(
+        "orders",
+        "streams with classes in bursts, where entropy and diversity terms fail (ours)",
+        _orders(),
+        layout="grid",
+    ),
+)
+STUDIES = {study.name: study for study in _ALL}
 assert all(preset in PRESETS for preset, _ in OBJECTIVES.values())
 
 
 def get_study(name: str) -> Study:
-    """The study of that name.
+    """The study with this name.
 
     >>> get_study("tau").layout
     'sweep'
     """
     if name not in STUDIES:
-        raise BadSettings(f"there is no study {name!r}; the studies are {', '.join(STUDIES)}")
+        raise BadSettings(f"There is no study {name!r}.", f"Choose one of {', '.join(STUDIES)}.")
     return STUDIES[name]

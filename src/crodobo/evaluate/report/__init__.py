@@ -1,4 +1,4 @@
-"""Result files that people can use."""
+"""Result files of a run, tables and reports."""
 
 import csv
 import io
@@ -9,41 +9,34 @@ from typing import Any
 
 from crodobo.core.metrics import QueryRecord
 from crodobo.evaluate.outcome import Outcome
-from crodobo.evaluate.report.curve import draw_curve
-from crodobo.evaluate.report.exhibit import draw_exhibit
-from crodobo.evaluate.report.page import render_page
+from crodobo.evaluate.report.drawing import check_report_packages
+from crodobo.evaluate.report.run_figures import draw_curve, draw_exhibit
+from crodobo.evaluate.report.run_page import render_run
 from crodobo.methods import Method
 from crodobo.session.model import save_model
 from crodobo.storage.files import write_atomically
 
-RESULT_FILES = (
-    "result.json",
-    "curve.csv",
-    "predictions.csv",
-    "curve.png",
-    "report.html",
-    "model.safetensors",
-)
+RESULT_FILES = ("result.json", "curve.csv", "predictions.csv", "curve.png", "report.html", "model.safetensors")
 
-__all__ = ["RESULT_FILES", "write_results"]
+__all__ = ["RESULT_FILES", "check_report_packages", "write_results"]
 
 
 def write_results(folder: Path, outcome: Outcome, method: Method) -> dict[str, Any]:
-    """Write everything, in place of what is there. `result.json` comes last: where it is, the rest is."""
+    """Write all result files, replacing old ones. `result.json` comes last, so the others exist when it does."""
     result = outcome.result()
     curve = draw_curve(outcome)
     (folder / "result.json").unlink(missing_ok=True)
     write_atomically(folder / "curve.csv", curve_table(outcome))
     write_atomically(folder / "predictions.csv", prediction_table(outcome))
     write_atomically(folder / "curve.png", curve)
-    write_atomically(folder / "report.html", render_page(outcome, result, curve, draw_exhibit(outcome)))
+    write_atomically(folder / "report.html", render_run(outcome, result, curve, draw_exhibit(outcome)))
     save_model(folder / "model.safetensors", method)
     write_atomically(folder / "result.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     return result
 
 
 def curve_table(outcome: Outcome) -> str:
-    """One row a query."""
+    """CSV with a row for each query."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(QueryRecord)], lineterminator="\n")
     writer.writeheader()
@@ -52,7 +45,7 @@ def curve_table(outcome: Outcome) -> str:
 
 
 def prediction_table(outcome: Outcome) -> str:
-    """One row a sample, in the order of the stream: which it was, what it was taken for, and what it is."""
+    """CSV with a row for each sample, in stream order: its index, prediction, confidence and label."""
     classes = outcome.benchmark.source.classes
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""The files of a comparison: tables, pictures, and a page that can be sorted."""
+"""The files of a comparison: tables, figures, and a page with sortable tables."""
 
 import json
 from typing import Any
@@ -6,39 +6,39 @@ from typing import Any
 from crodobo.evaluate.comparison.plan import Plan
 from crodobo.evaluate.comparison.results import Results
 from crodobo.evaluate.comparison.studies import Study
-from crodobo.evaluate.report.comparison import cost_table, main_table, study_table
-from crodobo.evaluate.report.page import environment, inline
-from crodobo.evaluate.report.streaming import draw_sensitivity, draw_streams
+from crodobo.evaluate.report.comparison_figures import draw_sensitivity, draw_streams
+from crodobo.evaluate.report.comparison_tables import cost_table, main_table, study_table
+from crodobo.evaluate.report.run_page import data_url, load_template
 from crodobo.evaluate.report.table import Table
 from crodobo.storage.files import write_atomically
 
 
 def write_comparison(results: Results, study: Study | None = None) -> Table:
-    """Write every file of a comparison or study to its folder; the main table."""
+    """Write every file of a comparison or study to its folder, and return the main table."""
     folder = results.plan.folder
     table = study_table(results, study) if study else main_table(results)
     costs = cost_table(results)
-    pictures = {"streaming.png": draw_streams(results)}
+    figures = {"streaming.png": draw_streams(results)}
     if study:
-        pictures["sensitivity.png"] = draw_sensitivity(results, study)
+        figures["sensitivity.png"] = draw_sensitivity(results, study)
     for name, text in (
         ("table.csv", table.to_csv()),
         ("table.md", table.to_markdown()),
         ("table.tex", table.to_latex()),
         ("costs.csv", costs.to_csv()),
         ("costs.md", costs.to_markdown()),
-        ("comparison.json", json.dumps(as_data(results, study), indent=2, ensure_ascii=False) + "\n"),
-        ("report.html", render(results, study, [table, costs], pictures)),
+        ("comparison.json", json.dumps(to_data(results, study), indent=2, ensure_ascii=False) + "\n"),
+        ("report.html", render(results, study, [table, costs], figures)),
     ):
         write_atomically(folder / name, text)
-    for name, picture in pictures.items():
-        if picture:
-            write_atomically(folder / name, picture)
+    for name, png in figures.items():
+        if png:
+            write_atomically(folder / name, png)
     return table
 
 
-def as_data(results: Results, study: Study | None) -> dict[str, Any]:
-    """Everything measured, for programs; accuracies are fractions."""
+def to_data(results: Results, study: Study | None) -> dict[str, Any]:
+    """All measurements, for programs. Accuracies are fractions."""
     plan = results.plan
     return {
         "study": study.name if study else None,
@@ -69,30 +69,26 @@ def _numbers(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
-    """What all runs share, those of the data one by one."""
+    """The settings that all runs share. Data settings are listed one by one."""
     data = plan.run.get("data")
     shared = {name: value for name, value in (plan.options | plan.run).items() if name != "data"}
     return shared | (data.model_dump(mode="json", exclude_defaults=True) if data else {})
 
 
-def render(results: Results, study: Study | None, tables: list[Table], pictures: dict[str, bytes | None]) -> str:
-    """The page: tables that sort on a click, pictures, what failed, protocol and settings."""
+def render(results: Results, study: Study | None, tables: list[Table], figures: dict[str, bytes | None]) -> str:
+    """The page: sortable tables, figures, failures, protocol and settings."""
     plan = results.plan
-    return (
-        environment()
-        .get_template("comparison.html")
-        .render(
-            title=f"Study {study.name} on {plan.benchmark}" if study else f"Methods compared on {plan.benchmark}",
-            lead=f"{study.shows[0].upper()}{study.shows[1:]}." if study else "",
-            tables=tables,
-            pictures={name: inline(picture) for name, picture in pictures.items() if picture},
-            problems=results.problems,
-            protocol=results.protocol,
-            settings={"seeds": ", ".join(map(str, plan.seeds))} | _settings(plan),
-            runs=[
-                (row.entry.label, [(seed, f"runs/{row.entry.key}-seed{seed}/report.html") for seed in row.online])
-                for row in results.rows
-                if row.online
-            ],
-        )
+    return load_template("comparison.html").render(
+        title=f"Study {study.name} on {plan.benchmark}" if study else f"Methods compared on {plan.benchmark}",
+        lead=f"{study.shows[0].upper()}{study.shows[1:]}." if study else "",
+        tables=tables,
+        figures={name: data_url(png) for name, png in figures.items() if png},
+        problems=results.problems,
+        protocol=results.protocol,
+        settings={"seeds": ", ".join(map(str, plan.seeds))} | _settings(plan),
+        runs=[
+            (row.entry.label, [(seed, f"runs/{row.entry.key}-seed{seed}/report.html") for seed in row.online])
+            for row in results.rows
+            if row.online
+        ],
     )

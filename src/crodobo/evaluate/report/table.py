@@ -1,4 +1,4 @@
-"""Tables of numbers for people and programs: terminal, CSV, Markdown, LaTeX, and rows for a page."""
+"""Tables of numbers, as terminal output, CSV, Markdown or LaTeX."""
 
 import csv
 import io
@@ -15,13 +15,13 @@ class Column:
     Parameters
     ----------
     key, title
-        Its name in files and for people.
+        Name in files, and name to show.
     best
-        Which value is the best one, if any.
+        Which value is the best, if any.
     digits
-        Behind the point.
+        Digits after the decimal point.
     detail
-        Whether it may be left out where there is little room, as a single class may.
+        Whether to leave the column out of a narrow terminal, for example the column of one class.
     """
 
     key: str
@@ -33,7 +33,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number with its deviation over seeds, or with its interval, where it has one.
+    """A number, optionally with its deviation over seeds or with an interval.
 
     >>> Cell(91.123, 0.456).text(), Cell(None).text(), Cell(0.31, digits=2).text()
     ('91.1 ± 0.5', '–', '0.31')
@@ -47,7 +47,7 @@ class Cell:
     interval: tuple[float, float] | None = None
 
     def text(self, plus_minus: str = " ± ") -> str:
-        """For people."""
+        """The cell as shown."""
         if self.value is None:
             return "–"
         spread = "" if self.deviation is None else f"{plus_minus}{self.deviation:.{self.digits}f}"
@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A labelled line of cells; `competes` says whether it takes part in being the best."""
+    """A labelled row. `competes` says whether its values can be the best of a column."""
 
     label: str
     cells: list[Cell]
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows and columns, with a caption and notes below."""
+    """Rows and columns, with a caption above and notes below."""
 
     caption: str
     head: str
@@ -87,41 +87,42 @@ class Table:
         return _shown(row.cells[number]) == (max(known) if best == "highest" else min(known))
 
     def text(self, row: Row, number: int, plus_minus: str = " ± ") -> str:
-        """A cell for people; a detail's deviation is for files alone, or tables would grow too wide."""
+        """A cell as shown. Deviations of details are only in the CSV, to keep tables narrow."""
         cell = row.cells[number]
         return replace(cell, deviation=None).text() if self.columns[number].detail else cell.text(plus_minus)
 
+    def _texts(self, row: Row, bold: str, plus_minus: str = " ± ") -> list[str]:
+        """The cells of a row as shown, with the best of each column in the pattern `bold`."""
+        texts = [self.text(row, number, plus_minus) for number in range(len(self.columns))]
+        return [bold.format(text) if self.is_best(row, number) else text for number, text in enumerate(texts)]
+
     def to_csv(self) -> str:
-        """A row a line, deviations in columns of their own."""
+        """CSV with deviations in columns of their own."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        spread = [any(row.cells[n].deviation is not None for row in self.rows) for n in range(len(self.columns))]
+        deviates = [any(row.cells[n].deviation is not None for row in self.rows) for n in range(len(self.columns))]
         header = [self.head, "mark"]
-        for column, has_spread in zip(self.columns, spread, strict=True):
-            header += [column.key, f"{column.key}_sd"] if has_spread else [column.key]
+        for column, has_deviation in zip(self.columns, deviates, strict=True):
+            header += [column.key, f"{column.key}_sd"] if has_deviation else [column.key]
         writer.writerow(header)
         for row in self.rows:
             line = [row.label, row.mark]
-            for cell, has_spread in zip(row.cells, spread, strict=True):
-                line.append(_number(cell.value))
-                if has_spread:
-                    line.append(_number(cell.deviation))
+            for cell, has_deviation in zip(row.cells, deviates, strict=True):
+                values = [cell.value, cell.deviation] if has_deviation else [cell.value]
+                line += ["" if value is None else f"{value:.4f}" for value in values]
             writer.writerow(line)
         return text.getvalue()
 
     def to_markdown(self) -> str:
-        """With the best of each column in bold."""
+        """Markdown with the best of each column in bold."""
         lines = [[self.head, *(column.title for column in self.columns)]]
         lines.append(["---", *["---:"] * len(self.columns)])
-        for row in self.rows:
-            texts = [self.text(row, n) for n in range(len(self.columns))]
-            texts = [f"**{text}**" if self.is_best(row, n) else text for n, text in enumerate(texts)]
-            lines.append([row.label + row.mark, *texts])
+        lines += [[row.label + row.mark, *self._texts(row, "**{}**")] for row in self.rows]
         body = "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
         return "\n\n".join([f"**{self.caption}**", body, *self.notes]) + "\n"
 
     def to_latex(self) -> str:
-        r"""For `\usepackage{booktabs}`, with the best of each column in bold."""
+        r"""LaTeX for `\usepackage{booktabs}`, with the best of each column in bold."""
         lines = [
             r"% needs \usepackage{booktabs}",
             r"\begin{table}",
@@ -133,35 +134,29 @@ class Table:
             r"    \midrule",
         ]
         for row in self.rows:
-            texts = [_latex(self.text(row, n, r" $\pm$ "), escape=False) for n in range(len(self.columns))]
-            texts = [rf"\textbf{{{text}}}" if self.is_best(row, n) else text for n, text in enumerate(texts)]
+            texts = [_latex(text, escape=False) for text in self._texts(row, r"\textbf{{{}}}", r" $\pm$ ")]
             lines.append("    " + " & ".join([_latex(row.label + row.mark), *texts]) + r" \\")
         lines += [r"    \bottomrule", r"  \end{tabular}"]
         lines += [rf"  \\ {{\footnotesize {_latex(note)}}}" for note in self.notes]
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
     def to_terminal(self, detailed: bool = True) -> RichTable:
-        """For a console."""
-        chosen = [n for n, column in enumerate(self.columns) if detailed or not column.detail]
+        """A table for rich, with or without the columns of details."""
+        shown = [number for number, column in enumerate(self.columns) if detailed or not column.detail]
         table = RichTable(title=self.caption, title_justify="left", caption_justify="left")
         table.add_column(self.head, no_wrap=True)
-        for n in chosen:
-            table.add_column(self.columns[n].title, justify="right", no_wrap=True)
+        for number in shown:
+            table.add_column(self.columns[number].title, justify="right", no_wrap=True)
         for row in self.rows:
-            texts = [self.text(row, n) for n in chosen]
-            bold = [f"[bold]{t}[/bold]" if self.is_best(row, n) else t for n, t in zip(chosen, texts, strict=True)]
-            table.add_row(row.label + row.mark, *bold)
+            texts = self._texts(row, "[bold]{}[/bold]")
+            table.add_row(row.label + row.mark, *(texts[number] for number in shown))
         table.caption = "\n".join(self.notes) or None
         return table
 
 
 def _shown(cell: Cell) -> float | None:
-    """The value as it is shown: what looks the same is equally good."""
+    """The value with the digits that are shown. Values that look the same are equally good."""
     return None if cell.value is None else round(cell.value, cell.digits)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
 
 
 LATEX = {"–": "--", "±": r"$\pm$", "†": r"$\dagger$", "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "→": r"$\to$"}

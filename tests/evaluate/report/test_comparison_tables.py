@@ -1,4 +1,4 @@
-"""The tables of comparisons and studies: what they are made of, and the paper's figures beside them."""
+"""The tables of comparisons and studies, and the paper's figures in them."""
 
 import statistics
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from crodobo.evaluate import paper
 from crodobo.evaluate.comparison import Entry, Results
 from crodobo.evaluate.comparison.results import mean_and_deviation
 from crodobo.evaluate.comparison.studies import STUDIES, Study
-from crodobo.evaluate.report.comparison import cost_table, main_table, study_table
+from crodobo.evaluate.report.comparison_tables import cost_table, main_table, study_table
 from crodobo.evaluate.report.table import Table
 from crodobo.methods import REGISTRY
 
@@ -25,13 +25,13 @@ def entries(*names: str) -> list[Entry]:
 
 
 def column(table: Table, key: str) -> dict[str, float | None]:
-    """A column's values by the row's label."""
+    """The values of a column, by row label."""
     number = [each.key for each in table.columns].index(key)
     return {row.label: row.cells[number].value for row in table.rows}
 
 
 def texts(table: Table, label: str) -> dict[str, str]:
-    """A row's cells as people see them, by the column's key."""
+    """The cells of a row as shown, by column key."""
     row = next(row for row in table.rows if row.label == label)
     return {each.key: table.text(row, number) for number, each in enumerate(table.columns)}
 
@@ -41,12 +41,12 @@ def keys(table: Table) -> list[str]:
 
 
 def study_results(fabricate: Fabricate, study: Study, benchmark: str) -> Results:
-    """Each entry with two seeds and figures of its own."""
+    """Results with two seeds and different figures for each entry."""
     online = {entry.key: [40.0 + number, 42.0 + number] for number, entry in enumerate(study.entries)}
     return fabricate(study.entries, online, benchmark=benchmark)
 
 
-def test_the_main_table_has_means_deviations_and_what_is_missing(fabricate: Fabricate) -> None:
+def test_the_main_table_shows_means_deviations_and_missing_values(fabricate: Fabricate) -> None:
     online = {"source-only": [50.0, 54.0], "crodobo": [80.0, 83.0]}
     table = main_table(fabricate(entries("source-only", "dan", "crodobo"), online))
     assert keys(table) == ["class_plane", "class_bike", "online", "one_pass"]
@@ -70,7 +70,7 @@ def test_a_single_seed_has_no_deviation(fabricate: Fabricate) -> None:
     assert table.caption == "Accuracy on glyphs (%), seed 0"
 
 
-def test_what_keeps_the_target_is_out_of_competition(fabricate: Fabricate) -> None:
+def test_methods_that_keep_target_data_do_not_compete(fabricate: Fabricate) -> None:
     online = {"ent": [50.0], "crodobo": [80.0], "conda": [90.0]}
     results = fabricate(entries("ent", "crodobo", "conda", "shot"), online, offline={"ent": [60.0], "shot": [95.0]})
     table = main_table(results)
@@ -84,12 +84,12 @@ def test_what_keeps_the_target_is_out_of_competition(fabricate: Fabricate) -> No
     assert [table.is_best(row, number) for row in table.rows] == [False, True, False, False]
     assert column(table, "offline") == {"ent": 60.0, "crodobo": None, "conda": None, "shot": 95.0}
     assert texts(table, "shot")["online"] == "–"
-    assert texts(table, "shot")["class_bike"] == "95.0", "classes of what has no online form are offline"
+    assert texts(table, "shot")["class_bike"] == "95.0", "classes are offline for methods without an online form"
     assert any(note.startswith("† keeps target data") for note in table.notes)
-    assert "Offline: 3 epochs over both domains, then the whole target." in table.notes
+    assert "Offline: 3 epochs over both domains, then a score on the whole target." in table.notes
 
 
-def test_without_a_keeper_or_offline_runs_there_is_nothing_to_note(fabricate: Fabricate) -> None:
+def test_no_notes_without_target_keepers_and_offline_runs(fabricate: Fabricate) -> None:
     table = main_table(fabricate(entries("ent"), {"ent": [50.0]}))
     assert table.notes == ["Classes are one-pass."]
     assert "offline" not in keys(table)
@@ -109,7 +109,7 @@ def test_costs_are_means_and_the_cheapest_is_the_best(fabricate: Fabricate) -> N
     assert texts(offline, "shot") == {"seconds_per_query": "–", "peak_mb": "–", "offline_seconds": "60"}
 
 
-def test_nothing_measured_still_makes_a_table(fabricate: Fabricate) -> None:
+def test_a_table_without_results_can_be_written(fabricate: Fabricate) -> None:
     for study in STUDIES.values():
         assert "–" in study_table(fabricate(study.entries, {}), study).to_markdown()
     table = main_table(fabricate(entries("ent"), {}))
@@ -133,14 +133,14 @@ def test_a_sweep_has_mean_and_sample_variance_over_its_values(fabricate: Fabrica
     assert column(table, "mean")["one-pass"] == pytest.approx(statistics.fmean(values) + 5)
 
 
-def test_a_sweep_leaves_out_what_failed(fabricate: Fabricate) -> None:
+def test_a_sweep_ignores_failed_runs(fabricate: Fabricate) -> None:
     study = STUDIES["lambda"]
     table = study_table(fabricate(study.entries, {"0.1": [50.0], "1.0": [60.0]}), study)
     shown = [table.text(table.rows[0], number) for number in range(7)]
     assert shown == ["50.0", "–", "–", "–", "60.0", "55.0", "50.00"]
 
 
-def test_a_grid_has_a_row_a_method_and_sample_variance_over_its_columns(fabricate: Fabricate) -> None:
+def test_a_grid_has_a_row_for_each_method_and_the_sample_variance_over_its_columns(fabricate: Fabricate) -> None:
     study = STUDIES["randomness"]
     values = {"cdan": [50.0, 51.0, 53.0, 52.0, 58.0], "crodobo": [70.0, 71.0, 70.5, 69.0, 72.0]}
     online = {f"{name}-order{order}": [each[order]] for name, each in values.items() for order in range(5)}
@@ -155,7 +155,7 @@ def test_a_grid_has_a_row_a_method_and_sample_variance_over_its_columns(fabricat
         assert texts(table, name)["variance"] == f"{statistics.variance(each):.2f}"
 
 
-def test_a_grid_without_spread_has_its_streams_alone(fabricate: Fabricate) -> None:
+def test_a_grid_without_spread_only_has_columns_for_streams(fabricate: Fabricate) -> None:
     study = STUDIES["orders"]
     table = study_table(study_results(fabricate, study, "glyphs"), study)
     assert keys(table) == ["random", "dirichlet(1)", "drift", "dirichlet(0.1)", "by-class"]
@@ -164,11 +164,11 @@ def test_a_grid_without_spread_has_its_streams_alone(fabricate: Fabricate) -> No
 
 
 def test_mean_and_deviation_are_those_of_a_sample() -> None:
-    assert mean_and_deviation([2.0, 4.0, 9.0]) == (5.0, statistics.stdev([2.0, 4.0, 9.0]))
+    assert mean_and_deviation([2.0, 4.0, 9.0]) == pytest.approx((5.0, statistics.stdev([2.0, 4.0, 9.0])))
 
 
 @pytest.mark.parametrize(("name", "benchmark"), OF_THE_PAPER)
-def test_a_study_has_an_entry_for_each_figure_of_the_paper_and_no_other(name: str, benchmark: str) -> None:
+def test_the_entries_of_a_study_match_the_figures_of_the_paper(name: str, benchmark: str) -> None:
     study, printed = STUDIES[name], paper.study_table(name, benchmark)
     if study.layout == "grid":
         assert {entry.row for entry in study.entries} == printed.keys()
@@ -177,12 +177,12 @@ def test_a_study_has_an_entry_for_each_figure_of_the_paper_and_no_other(name: st
         assert {entry.key for entry in study.entries} == printed.keys()
 
 
-def test_every_study_but_ours_is_of_the_paper() -> None:
+def test_every_study_except_ours_is_in_the_paper() -> None:
     assert {name for name, _ in OF_THE_PAPER} == STUDIES.keys() - {"orders"}
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_the_methods_of_the_paper_are_methods_here(benchmark: str) -> None:
+def test_the_methods_of_the_paper_are_registered(benchmark: str) -> None:
     assert paper.main_table(benchmark).keys() - REPRINTED <= REGISTRY.keys()
 
 
@@ -199,7 +199,7 @@ def test_the_main_table_has_the_paper_s_figures_beside_the_measured_ones(fabrica
     assert f"The paper's figures: {paper.citation(benchmark)}; its backbone and protocol may differ" in table.notes[-1]
 
 
-def test_the_headline_figures_are_there(fabricate: Fabricate) -> None:
+def test_the_headline_figures_are_in_the_main_table(fabricate: Fabricate) -> None:
     table = main_table(fabricate(entries("dan", "crodobo"), {"dan": [50.0], "crodobo": [60.0]}, benchmark="visda-c"))
     measured = {"class_plane": "60.0", "class_bike": "–", "online": "60.0", "one_pass": "65.0"}
     printed = {"paper_online": "79.4", "paper_one_pass": "84.0", "paper_offline": "–"}
@@ -240,7 +240,7 @@ def test_a_study_of_rows_has_the_paper_s_figures(
     assert ("class_plane" in keys(table)) == STUDIES[name].per_class
 
 
-def test_the_study_of_pseudo_labels_has_the_one_figure_that_the_paper_prints(fabricate: Fabricate) -> None:
+def test_the_study_of_pseudo_labels_only_shows_the_online_figures_of_the_paper(fabricate: Fabricate) -> None:
     table = study_table(study_results(fabricate, STUDIES["pseudo-labels"], "visda-c"), STUDIES["pseudo-labels"])
     assert keys(table)[-1:] == ["paper_online"]
     assert "paper_one_pass" not in keys(table)
@@ -268,12 +268,10 @@ def test_a_sweep_has_the_paper_s_figures(name: str, fabricate: Fabricate) -> Non
         ("lambda", "paper online", 78.0, 3.1),
         ("lambda", "paper one-pass", 82.9, 2.4),
         ("tau", "paper online", 77.5, 2.3),
-        pytest.param(
-            *("tau", "paper one-pass", 82.7, 2.0),
-        ),
+        ("tau", "paper one-pass", 82.7, 2.0),
     ],
 )
-def test_the_paper_s_mean_and_variance_of_a_sweep_are_those_that_it_prints(
+def test_a_sweep_shows_the_mean_and_variance_that_the_paper_prints(
     name: str, row: str, mean: float, variance: float, fabricate: Fabricate
 ) -> None:
     table = study_table(study_results(fabricate, STUDIES[name], "visda-c"), STUDIES[name])
@@ -286,9 +284,7 @@ def test_the_paper_s_mean_and_variance_of_a_sweep_are_those_that_it_prints(
     [
         ("fashion", "cdan", ["45.4", "47.4", "46.7", "46.3", "46.2"], "46.4", "0.54"),
         ("fashion", "crodobo", ["49.1", "48.9", "46.3", "46.5", "48.9"], "47.9", "1.99"),
-        pytest.param(
-            *("visda-c", "cdan", ["62.3", "61.0", "61.9", "61.6", "61.9"], "61.7", "0.21"),
-        ),
+        ("visda-c", "cdan", ["62.3", "61.0", "61.9", "61.6", "61.9"], "61.7", "0.21"),
         ("visda-c", "crodobo", ["79.4", "78.6", "79.6", "79.2", "79.4"], "79.2", "0.15"),
     ],
 )
@@ -305,12 +301,12 @@ def test_the_study_of_random_orders_has_the_paper_s_figures(
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_on_a_benchmark_of_ours_nothing_is_of_the_paper(study: Study, fabricate: Fabricate) -> None:
+def test_a_study_on_our_benchmark_shows_no_figures_of_the_paper(study: Study, fabricate: Fabricate) -> None:
     table = study_table(study_results(fabricate, study, "glyphs"), study)
     text = table.to_markdown() + table.to_csv()
     assert "paper" not in text.lower()
     assert not any("paper" in key for key in keys(table))
 
 
-def test_the_main_table_of_a_benchmark_of_ours_has_nothing_of_the_paper(fabricate: Fabricate) -> None:
+def test_the_main_table_on_our_benchmark_shows_no_figures_of_the_paper(fabricate: Fabricate) -> None:
     assert "paper" not in main_table(fabricate(entries("ent", "crodobo"), {"ent": [50.0]})).to_markdown().lower()

@@ -1,4 +1,4 @@
-"""The report is one page with everything inside it."""
+"""The report of a run is one page that contains everything."""
 
 import re
 from html.parser import HTMLParser
@@ -20,7 +20,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Balance(HTMLParser):
-    """Fails where a tag is closed that was not opened."""
+    """Fails if a tag is closed that was not opened."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,15 +1,14 @@
-"""The tables of a comparison or a study, with the paper's figures beside the measured ones where there are any."""
+"""The tables of a comparison or study, with the paper's figures beside the measured ones."""
 
 import statistics
 from typing import Any
 
 from crodobo.evaluate import paper
-from crodobo.evaluate.comparison.results import Results, mean_and_deviation
-from crodobo.evaluate.comparison.results import Row as Runs
+from crodobo.evaluate.comparison.results import EntryResults, Results, mean_and_deviation
 from crodobo.evaluate.comparison.studies import Study
 from crodobo.evaluate.report.table import Cell, Column, Row, Table
 
-KEEPS = "†"
+KEEPS_TARGET = "†"
 
 
 def main_table(results: Results) -> Table:
@@ -18,14 +17,14 @@ def main_table(results: Results) -> Table:
 
 
 def study_table(results: Results, study: Study) -> Table:
-    """The table of a study, in its own layout."""
+    """The table of a study, in the layout of the study."""
     if study.layout == "rows":
         return rows_table(results, study.name, "variant", per_class=study.per_class)
     return sweep_table(results, study) if study.layout == "sweep" else grid_table(results, study)
 
 
 def rows_table(results: Results, study: str, head: str, per_class: bool) -> Table:
-    """A row an entry."""
+    """A row for each entry."""
     classes = results.classes if per_class else []
     has_offline = any(row.offline for row in results.rows)
     printed = paper.study_table(study, results.plan.benchmark)
@@ -49,26 +48,25 @@ def rows_table(results: Results, study: str, head: str, per_class: bool) -> Tabl
 
 
 def sweep_table(results: Results, study: Study) -> Table:
-    """A column a value of the setting, online and one-pass as rows; then mean and variance over the values."""
+    """A column for each value of the setting, with online and one-pass as rows, then mean and variance."""
     printed = paper.study_table(study.name, results.plan.benchmark)
     columns = [Column(runs.entry.key, runs.entry.label, "highest") for runs in results.rows]
     columns += [Column("mean", "mean"), Column("variance", "variance", digits=2)]
     rows = []
     for name, key in (("online", "online_accuracy"), ("one-pass", "one_pass")):
         cells = [_cell(runs, key) for runs in results.rows]
-        rows.append(Row(name, cells + _mean_and_variance(cells)))
+        rows.append(Row(name, cells + _mean_and_variance(cells), competes=False))
     if printed:
+        spread = paper.spread(study.name, results.plan.benchmark)
         for name, key in (("paper online", "online"), ("paper one-pass", "one_pass")):
             cells = [Cell(getattr(printed.get(runs.entry.key), key, None)) for runs in results.rows]
-            spread = paper.spread(study.name, results.plan.benchmark)
-            figures = [getattr(spread.get(each), key, None) for each in ("mean", "variance")]
-            rows.append(Row(name, [*cells, Cell(figures[0]), Cell(figures[1], digits=2)], competes=False))
-    best_along_rows = [Row(row.label, row.cells, competes=False) for row in rows]
-    return Table(_caption(results, study.name), "metric", columns, best_along_rows, _notes(results, study.name, False))
+            mean, variance = (getattr(spread.get(each), key, None) for each in ("mean", "variance"))
+            rows.append(Row(name, [*cells, Cell(mean), Cell(variance, digits=2)], competes=False))
+    return Table(_caption(results, study.name), "metric", columns, rows, _notes(results, study.name, False))
 
 
 def grid_table(results: Results, study: Study) -> Table:
-    """A row a method, a column a stream; online accuracy."""
+    """Online accuracy, with a row for each method and a column for each stream."""
     printed = paper.study_table(study.name, results.plan.benchmark)
     names = list(dict.fromkeys(runs.entry.column for runs in results.rows))
     columns = [Column(name, name, "highest") for name in names]
@@ -96,28 +94,28 @@ def cost_table(results: Results) -> Table:
     has_offline = any(row.offline for row in results.rows)
     rows = []
     for runs in results.rows:
-        cells = [_plain(runs, "seconds_per_query", 3), _plain(runs, "peak_rss_mb", 0)]
+        cells = [_number(runs, "seconds_per_query", 3), _number(runs, "peak_rss_mb", 0)]
         if has_offline:
-            cells.append(_plain(runs, "seconds", 0, offline=True))
+            cells.append(_number(runs, "seconds", 0, offline=True))
         rows.append(_row(runs, cells))
     notes = [
-        "Medians of a query's time (adapting, predicting, erasing), one thread a learner, several processes at a time: "
-        "compare them with each other, not with other machines. Memory is the process's peak, the libraries and the "
-        "benchmark included."
+        "Times are medians for one query (adapting, predicting, erasing), with one thread for each learner and several "
+        "processes at a time. Compare them with each other, not with other machines. Memory is the peak of the "
+        "process, including the libraries and the benchmark."
     ]
-    return Table("Of one process", "method", columns if has_offline else columns[:2], rows, notes)
+    return Table("Costs of one process", "method", columns if has_offline else columns[:2], rows, notes)
 
 
-def _cell(runs: Runs, key: str, offline: bool = False) -> Cell:
+def _cell(runs: EntryResults, key: str, offline: bool = False) -> Cell:
     mean, deviation = mean_and_deviation([100 * value for value in runs.values(lambda result: result[key], offline)])
     return Cell(mean, deviation)
 
 
-def _plain(runs: Runs, key: str, digits: int, offline: bool = False) -> Cell:
+def _number(runs: EntryResults, key: str, digits: int, offline: bool = False) -> Cell:
     return Cell(mean_and_deviation(runs.values(lambda result: result[key], offline))[0], digits=digits)
 
 
-def _class_cell(runs: Runs, name: str) -> Cell:
+def _class_cell(runs: EntryResults, name: str) -> Cell:
     def read(result: dict[str, Any]) -> float | None:
         value: float | None = result["per_class_accuracy"][name]
         return None if value is None else 100 * value
@@ -132,8 +130,8 @@ def _mean_and_variance(cells: list[Cell]) -> list[Cell]:
     return [Cell(statistics.fmean(known)), Cell(statistics.variance(known), digits=2)]
 
 
-def _row(runs: Runs, cells: list[Cell]) -> Row:
-    return Row(runs.entry.label, cells, KEEPS if runs.keeps_target else "", competes=not runs.keeps_target)
+def _row(runs: EntryResults, cells: list[Cell]) -> Row:
+    return Row(runs.entry.label, cells, KEEPS_TARGET if runs.keeps_target else "", competes=not runs.keeps_target)
 
 
 def _caption(results: Results, study: str) -> str:
@@ -147,14 +145,14 @@ def _notes(results: Results, study: str, has_classes: bool) -> list[str]:
     notes = []
     if has_classes:
         offline_only = any(row.offline and not row.online for row in results.rows)
-        notes.append(f"Classes are one-pass{'; of methods without an online form, offline' if offline_only else ''}.")
+        notes.append(f"Classes are one-pass{'; offline for methods without an online form' if offline_only else ''}.")
     if any(row.keeps_target for row in results.rows):
-        notes.append(f"{KEEPS} keeps target data, out of competition: burning after reading forbids it.")
+        notes.append(f"{KEEPS_TARGET} keeps target data, so it does not compete: burning after reading forbids it.")
     if any(row.offline for row in results.rows):
-        notes.append(f"Offline: {results.plan.epochs} epochs over both domains, then the whole target.")
+        notes.append(f"Offline: {results.plan.epochs} epochs over both domains, then a score on the whole target.")
     counts = {row.entry.label: len(row.online or row.offline) for row in results.rows}
     if fewer := [f"{name} ({count})" for name, count in counts.items() if count < len(results.plan.seeds)]:
         notes.append(f"Run for fewer seeds: {', '.join(fewer)}.")
     if cite := paper.citation(results.plan.benchmark, study=study):
-        notes.append(f"The paper's figures: {cite}; its backbone and protocol may differ from this run's.")
+        notes.append(f"The paper's figures: {cite}; its backbone and protocol may differ from these runs.")
     return notes

@@ -1,4 +1,4 @@
-"""What one process of a comparison does: one task, telling how it goes."""
+"""The tasks of a comparison. Each runs in a process of its own and reports its progress over a pipe."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from crodobo.core.observer import Observer
 from crodobo.core.process import peak_memory
 from crodobo.errors import BadCheckpoint, CrodoboError, Interrupted
 from crodobo.evaluate.comparison.plan import Task
-from crodobo.evaluate.protocols import offline, steps_of_epoch
+from crodobo.evaluate.protocols import offline, steps_per_epoch
 from crodobo.evaluate.run import finished, load_data, run
 from crodobo.methods import get_method
 from crodobo.session.stop import StoppableObserver, StopSignal
@@ -28,28 +28,28 @@ from crodobo.storage.lock import locked_folder
 
 
 @dataclass(frozen=True)
-class Trade:
-    """How tasks of each kind are done, and what shows that one is done already."""
+class TaskHandlers:
+    """The function that runs each kind of task, and one that returns the result of a finished task, or None."""
 
-    deeds: "dict[str, Callable[[Any, LineReporter], None]]"
+    run: "dict[str, Callable[[Any, PipeObserver], None]]"
     finished: Callable[[Any], object | None]
 
 
-def work(task: Task, line: Connection, trade: Trade) -> None:
-    """Carry out a task in this process, reporting over the line; what it prints goes to a log file."""
-    os.setpgrp()  # Ctrl-C in the terminal reaches the parent alone, which passes it on
+def run_task(task: Task, connection: Connection, handlers: TaskHandlers) -> None:
+    """Run a task in this process and report over the connection. Its output goes to a log file."""
+    os.setpgrp()  # Ctrl-C in the terminal reaches only the parent, which passes it on
     log = task.folder / (f"{task.warm_start.stem}.log" if task.kind == "warm-up" else "log.txt")
     try:
         task.folder.mkdir(parents=True, exist_ok=True)
         for stream in (1, 2):
             os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
     except OSError as error:
-        line.send(("failed", f"{task.folder} cannot be written to ({error.strerror}); move away what is there"))
+        connection.send(("failed", f"Cannot write to {task.folder} ({error.strerror}). Remove what is in the way."))
         return
     try:
-        threading.Thread(target=_follow_parent, args=(line,), daemon=True).start()
-        trade.deeds[task.kind](task, LineReporter(line))
-        message: tuple[str, str] = ("done", "")
+        threading.Thread(target=_stop_with_parent, args=(connection,), daemon=True).start()
+        handlers.run[task.kind](task, PipeObserver(connection))
+        message = ("done", "")
         if not log.stat().st_size:
             log.unlink()
     except Interrupted:
@@ -61,21 +61,21 @@ def work(task: Task, line: Connection, trade: Trade) -> None:
         sys.stderr.flush()
         message = ("failed", f"{type(error).__name__}: {error} (more in {log})")
     with contextlib.suppress(OSError):
-        line.send(message)
+        connection.send(message)
 
 
-class LineReporter(Observer):
-    """Passes on how a run is doing."""
+class PipeObserver(Observer):
+    """Sends the progress of a task to the parent process."""
 
-    def __init__(self, line: Connection) -> None:
-        self._line = line
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._done = self._total = 0
         self._text = ""
         self._sent = 0.0
-        self._lock = threading.Lock()  # warm-up steps come from the learners' threads
+        self._lock = threading.Lock()  # warm-up steps are reported from the learners' threads
 
     def warming_up(self, steps: int) -> None:
-        self._begin(steps, "warm-up")
+        self.begin(steps, "warm-up")
 
     def warmed_up_step(self) -> None:
         with self._lock:
@@ -83,16 +83,14 @@ class LineReporter(Observer):
             self._send()
 
     def streaming(self, queries: int) -> None:
-        self._begin(queries, "")
+        self.begin(queries, "")
 
     def query(self, counts: Counts) -> None:
-        self._done, self._text = counts.queries, f"online {100 * (counts.accuracy or 0):.1f} %"
+        self._done, self._text = counts.queries + counts.refused, f"online {100 * (counts.accuracy or 0):.1f} %"
         self._send()
 
-    def epochs(self, steps: int) -> None:
-        self._begin(steps, "offline")
-
-    def _begin(self, total: int, text: str) -> None:
+    def begin(self, total: int, text: str) -> None:
+        """A new part of the task begins."""
         self._done, self._total, self._text = 0, total, text
         self._send(always=True)
 
@@ -100,25 +98,25 @@ class LineReporter(Observer):
         if always or time.monotonic() - self._sent > 0.2 or self._done == self._total:
             self._sent = time.monotonic()
             with contextlib.suppress(OSError):
-                self._line.send(("progress", (self._done, self._total, self._text)))
+                self._connection.send(("progress", (self._done, self._total, self._text)))
 
 
-def warm_up(task: Task, reporter: LineReporter) -> None:
-    """Let learners learn the source, for all tasks that wait for them."""
+def warm_up(task: Task, observer: PipeObserver) -> None:
+    """Train learners on the source and store them for the other tasks of the seed."""
     options = task.settings.options
-    benchmark = load_data(task.settings, reporter)
+    benchmark = load_data(task.settings, observer)
     with locked_folder(task.folder / f".{task.warm_start.stem}"), StopSignal() as stop:
         task.warm_start.unlink(missing_ok=True)
-        warm_learners(benchmark, options, StoppableObserver(reporter, stop), task.warm_start)
+        warm_learners(benchmark, options, StoppableObserver(observer, stop), task.warm_start)
 
 
-def _online(task: Task, reporter: LineReporter) -> None:
-    run(task.settings, task.folder, warm_start=task.warm_start, observer=reporter)
+def _run_online(task: Task, observer: PipeObserver) -> None:
+    run(task.settings, task.folder, warm_start=task.warm_start, observer=observer)
 
 
-def _offline(task: Task, reporter: LineReporter) -> None:
+def _run_offline(task: Task, observer: PipeObserver) -> None:
     options, size = task.settings.options, task.settings.query_size
-    benchmark = load_data(task.settings, reporter)
+    benchmark = load_data(task.settings, observer)
     with locked_folder(task.folder), StopSignal() as stop:
         learners, _ = load_warm_start(task.warm_start, benchmark, options)
         method = make_method(get_method(task.settings.method), benchmark, learners, options)
@@ -126,10 +124,10 @@ def _offline(task: Task, reporter: LineReporter) -> None:
 
         def after_step() -> None:
             if stop.requested:
-                raise Interrupted("stopped in the middle of the offline epochs")
-            reporter.warmed_up_step()
+                raise Interrupted("Stopped during the offline epochs.")
+            observer.warmed_up_step()
 
-        reporter.epochs(task.epochs * steps_of_epoch(benchmark.source, benchmark.images, size))
+        observer.begin(task.epochs * steps_per_epoch(benchmark.source, benchmark.images, size), "offline")
         confusion = offline(
             method,
             benchmark.images,
@@ -155,9 +153,10 @@ def _offline(task: Task, reporter: LineReporter) -> None:
 
 
 def finished_result(task: Task) -> dict[str, Any] | None:
-    """The result of a task that has been carried out before, with the same settings."""
+    """The result of a task that is finished with the same settings, or None."""
+    options = task.settings.options
     if task.kind == "warm-up":
-        return {} if stored_learners(task.warm_start, task.settings.options) >= task.settings.options.learners else None
+        return {} if stored_learners(task.warm_start, options) >= options.learners else None
     if task.kind == "online":
         return finished(task.folder, task.settings)
     try:
@@ -166,15 +165,19 @@ def finished_result(task: Task) -> dict[str, Any] | None:
         return None
     same = task.settings.identity_of(result["settings"]) == task.settings.identity
     if not same or result["epochs"] != task.epochs:
-        raise BadCheckpoint(f"{task.folder} holds a finished run with other settings; choose another --out, or --fresh")
+        raise BadCheckpoint(
+            f"{task.folder} holds a finished run with other settings.",
+            "Choose another result folder, or start over.",
+            settings=("out", "fresh"),
+        )
     return result
 
 
-COMPARING = Trade({"warm-up": warm_up, "online": _online, "offline": _offline}, finished_result)
+COMPARISON_TASKS = TaskHandlers({"warm-up": warm_up, "online": _run_online, "offline": _run_offline}, finished_result)
 
 
-def _follow_parent(line: Connection) -> None:
-    """Nothing is ever sent this way; the line breaks when the parent is gone, and then this process stops in order."""
+def _stop_with_parent(connection: Connection) -> None:
+    """Stop this process in order when the parent ends: it never sends anything, so `recv` waits until then."""
     with contextlib.suppress(EOFError, OSError):
-        line.recv()
+        connection.recv()
     os.kill(os.getpid(), signal.SIGTERM)

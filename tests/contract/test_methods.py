@@ -174,7 +174,7 @@ def test_weights_that_are_not_finite_are_replaced_by_the_last_good_ones(make: Ca
             learner.network.bottleneck[0].weight[0, 0] = float("nan")
     prediction = ask(method, make_images(seed=1))
     assert prediction.probabilities.isfinite().all()
-    assert "their last good weights, of 1 queries ago, are restored" in str(prediction.adaptation.restored)
+    assert "the weights from 1 query ago were restored" in str(prediction.adaptation.restored)
     assert not ask(method, make_images(seed=2)).adaptation.restored
 
 

@@ -66,7 +66,7 @@ def test_a_burned_query_cannot_be_read(read: Callable[[Query], object]) -> None:
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_query_is_not_read_outside_with(read: Callable[[Query], object]) -> None:
-    with pytest.raises(CrodoboError, match="inside `with query:`") as caught:
+    with pytest.raises(CrodoboError, match=r"not open\. Read it inside `with query:`") as caught:
         read(Query(bright()))
     assert not isinstance(caught.value, QueryBurned)
 
@@ -252,9 +252,9 @@ def test_sound_images_pass_the_check(images: Tensor) -> None:
         (torch.zeros(2, 1, 0, 8), "is empty"),
         (torch.zeros(2, *SHAPE, dtype=torch.int64), "type torch.int64; use uint8"),
         (torch.zeros(2, *SHAPE, dtype=torch.bool), "type torch.bool; use uint8"),
-        (torch.full((2, *SHAPE), 200.0), "outside 0 to 1; floats must lie in 0 to 1"),
-        (torch.zeros(2, 3, 8, 8), "images of 3×8×8, and the model takes 1×8×8"),
-        (torch.zeros(2, 1, 9, 8), "images of 1×9×8, and the model takes 1×8×8"),
+        (torch.full((2, *SHAPE), 200.0), "outside 0 to 1; floats must be in 0 to 1"),
+        (torch.zeros(2, 3, 8, 8), "images of 3×8×8, and the model expects 1×8×8"),
+        (torch.zeros(2, 1, 9, 8), "images of 1×9×8, and the model expects 1×8×8"),
     ],
     ids=["no-channels", "no-samples", "no-rows", "int64", "bool", "0-255-floats", "channels", "size"],
 )
@@ -278,7 +278,7 @@ def test_one_pixel_that_is_not_a_number_is_found_anywhere(bad: float, place: int
 def test_one_pixel_out_of_range_is_found_anywhere(bad: float, place: int) -> None:
     images = torch.rand(2, *SHAPE)
     images.view(-1)[place] = bad
-    with Query(images) as query, pytest.raises(BadQuery, match="must lie in 0 to 1"):
+    with Query(images) as query, pytest.raises(BadQuery, match="must be in 0 to 1"):
         query.check(SHAPE)
 
 

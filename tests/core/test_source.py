@@ -93,16 +93,16 @@ def test_a_source_knows_its_size_shape_and_classes() -> None:
 @pytest.mark.parametrize(
     ("labels", "classes", "sentence"),
     [
-        ([0, 1, 2, 3], ["cat", "dog"], "run from 0 to 3, but with 2 classes they must lie in 0 to 1"),
+        ([0, 1, 2, 3], ["cat", "dog"], "run from 0 to 3, but 2 classes are numbered 0 to 1"),
         ([-1, 0, 1, 1], ["cat", "dog"], "run from -1 to 1"),
         ([-1, 0, 1, 1], None, "run from -1 to 1"),
-        ([0, 0, 2, 2], ["cat", "dog", "emu"], "no sample of dog;"),
-        ([1, 1, 1, 1], ["cat", "dog", "emu"], "no sample of cat, emu;"),
-        ([0, 0, 2, 2], None, "no sample of 1;"),
+        ([0, 0, 2, 2], ["cat", "dog", "emu"], r"no sample of dog\."),
+        ([1, 1, 1, 1], ["cat", "dog", "emu"], r"no sample of cat, emu\."),
+        ([0, 0, 2, 2], None, r"no sample of 1\."),
         ([0, 0, 0, 0], None, "only one class"),
         ([0, 1, 0], None, r"4 images and labels of shape \(3,\)"),
         ([[0], [1], [0], [1]], None, r"4 images and labels of shape \(4, 1\)"),
-        ([0.0, 1.0, 0.0, 1.0], None, "labels are torch.float32; labels are whole class numbers"),
+        ([0.0, 1.0, 0.0, 1.0], None, r"labels are torch.float32\. Use whole class numbers"),
     ],
     ids=[
         "too-high",
@@ -125,12 +125,12 @@ def test_bad_labels_are_refused_with_a_sentence(labels: list[int], classes: list
 @pytest.mark.parametrize(
     ("images", "sentence"),
     [
-        (torch.full((4, 1, 8, 8), float("nan")), "the source has NaN"),
-        (torch.full((4, 1, 8, 8), float("inf")), "the source has NaN or infinite"),
-        (torch.full((4, 1, 8, 8), 2.0), "the source has pixels from 2 to 2"),
-        (torch.zeros(4, 8, 8), "the source has shape"),
-        (torch.zeros(0, 1, 8, 8), "the source is empty"),
-        (torch.zeros(4, 1, 8, 8, dtype=torch.int32), "the source has pixels of type torch.int32"),
+        (torch.full((4, 1, 8, 8), float("nan")), "The source has NaN"),
+        (torch.full((4, 1, 8, 8), float("inf")), "The source has NaN or infinite"),
+        (torch.full((4, 1, 8, 8), 2.0), "The source has pixels from 2 to 2"),
+        (torch.zeros(4, 8, 8), "The source has shape"),
+        (torch.zeros(0, 1, 8, 8), "The source is empty"),
+        (torch.zeros(4, 1, 8, 8, dtype=torch.int32), "The source has pixels of type torch.int32"),
     ],
     ids=["nan", "inf", "range", "shape", "empty", "int32"],
 )

@@ -146,7 +146,7 @@ def test_learners_that_have_collapsed_get_their_last_good_weights_back(healthy: 
     answer = ask(healthy, images)
     assert answer.adaptation.restored is not None
     assert "they saw 1.0 classes in the query, their last good weights" in answer.adaptation.restored
-    assert answer.adaptation.restored.endswith("their last good weights, of 2 queries ago, are restored")
+    assert answer.adaptation.restored.endswith("the weights from 2 queries ago were restored")
     assert accuracy(answer, labels) >= before - 0.05
     assert not ask(healthy, mixed(10)[0]).adaptation.restored
 

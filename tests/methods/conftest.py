@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from crodobo import Method, Query, Source
-from crodobo.nn.learner import Network
+from crodobo.nn.network import Network
 
 
 @pytest.fixture

@@ -72,8 +72,8 @@ def test_steps_are_those_of_a_joint_loss(
         weak = method.augment.weak(images, views) if name != "source-only" else images
         for hand, optimiser in zip(hands, optimisers, strict=True):
             batch, labels = hand.bootstrap(len(images))
-            of_source = hand.network.features(batch)
-            of_query = hand.network.features(weak)
+            of_source = hand.network.encode(batch).features
+            of_query = hand.network.encode(weak).features
             known = torch.log_softmax(hand.network.classifier(of_source), 1)[torch.arange(len(labels)), labels]
             aligned = loss(of_source, of_query, hand.network.classifier(of_query))
             optimiser.zero_grad()
@@ -118,6 +118,6 @@ def test_the_alignment_is_smaller_where_it_is_learned(
             ask(method, images)
         network = by_hand(method).network
         with torch.no_grad():
-            known, query = network.features(source.images), network.features(images)
+            known, query = network.encode(source.images).features, network.encode(images).features
         distances.append(float(loss(known, query, query)))
     assert distances[1] < 0.9 * distances[0]

@@ -67,7 +67,7 @@ def test_a_step_is_that_of_its_formula(
     weak = method.augment.weak(images[drawn], views_of(method))
     batch, labels = hand.bootstrap(4)
     known = torch.log_softmax(hand.network(batch), 1)[torch.arange(4), labels]
-    features = hand.network.features(weak)
+    features = hand.network.encode(weak).features
     p = torch.softmax(hand.network.classifier(features), 1)
     normed = (features / features.norm(dim=1, keepdim=True)).detach().numpy()
     votes = torch.from_numpy(neighbours_mean(normed, *bank, drawn.tolist(), 5))

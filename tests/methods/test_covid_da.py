@@ -32,7 +32,7 @@ def test_a_step_is_that_of_its_formula(
     others, adversary = learner.part("classifiers"), learner.part("adversary")
     assert len(others) == classifiers - 1
 
-    known, query = hand.network.features(batch), hand.network.features(weak)
+    known, query = hand.network.encode(batch).features, hand.network.encode(weak).features
     heads = [hand.network.classifier, *others]
     right = [torch.softmax(head(known), 1)[torch.arange(6), labels] for head in heads]
     focal = sum((-((1 - p) ** 2) * p.log()).mean() for p in right) / classifiers

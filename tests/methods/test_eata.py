@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from crodobo import Source
 from crodobo.engine import Sequence
-from crodobo.methods.eata import EATA, EATASettings, Memory
+from crodobo.methods.eata import EATA, EATASettings, FisherMemory
 from crodobo.methods.sar import SAR
 from crodobo.methods.tent import TENT
 from crodobo.nn.learner import Learner, make_learners, warm_up
@@ -96,7 +96,7 @@ def test_steps_are_those_of_the_formula(
 def test_the_pull_to_the_source_is_two_beta_f_times_the_distance(generator: Generator) -> None:
     weights = [nn.Parameter(torch.randn(size, generator=generator)) for size in (3, 5)]
     fisher = [torch.rand(size, generator=generator) for size in (3, 5)]
-    memory = Memory(weights, fisher, classes=2)
+    memory = FisherMemory(weights, fisher, classes=2)
     start = [weight.detach().clone() for weight in weights]
     assert memory.distance(weights).item() == 0
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_the_pull_to_the_source_is_two_beta_f_times_the_distance(generator: Gene
 
 
 def test_the_first_predictions_set_the_mean_and_later_ones_move_it_by_a_tenth() -> None:
-    memory = Memory([], [], classes=2)
+    memory = FisherMemory([], [], classes=2)
     given = torch.tensor([[0.8, 0.2], [0.6, 0.4]])
     assert memory.similarity(given).tolist() == [0, 0], "nothing is alike before there is a mean"
     memory.remember(given)

@@ -14,7 +14,7 @@ from crodobo.core.source import SourceBatch
 from crodobo.errors import BadSettings
 from crodobo.methods.continual import Continual
 from crodobo.methods.mixing import mixed_loss
-from crodobo.methods.objective import PRESETS, Objective, Weights, of_learners, parse_objectives
+from crodobo.methods.objective import PRESETS, Coefficients, Objective, assign_objectives, parse_objectives
 
 TAU, LAM = 0.4, 0.7  # so that some pseudo-labels of a fresh network count and some do not
 
@@ -272,7 +272,7 @@ def test_the_labels_of_mixmatch_are_the_peers_mean_over_both_weak_views(
 
 def test_pseudo_labels_are_the_learners_own_where_it_is_sure() -> None:
     logits = torch.log(torch.tensor([[0.96, 0.02, 0.02], [0.6, 0.3, 0.1], [0.01, 0.01, 0.98]])).requires_grad_()
-    loss = Objective(("pseudo-labels",)).weak(logits, Weights(tau=0.95, lam=0.4))
+    loss = Objective(("pseudo-labels",)).weak(logits, Coefficients(tau=0.95, lam=0.4))
     assert loss.item() == pytest.approx(-(np.log(0.96) + np.log(0.98)) / 3, abs=1e-6)
     loss.backward()
     torch.testing.assert_close(logits.grad[1], torch.zeros(3))
@@ -280,7 +280,7 @@ def test_pseudo_labels_are_the_learners_own_where_it_is_sure() -> None:
 
 
 def test_strong_terms_see_the_strong_view_alone() -> None:
-    objective, weights = Objective(("strong-entropy", "strong-diversity")), Weights(tau=0.95, lam=0.5)
+    objective, weights = Objective(("strong-entropy", "strong-diversity")), Coefficients(tau=0.95, lam=0.5)
     logits, peer = torch.log(torch.tensor([[0.9, 0.1], [0.3, 0.7]])), torch.full((2, 2), 0.5)
     assert float(objective.weak(logits, weights)) == 0
     expected = entropy(softmax(logits)) + 0.5 * diversity(softmax(logits))
@@ -291,7 +291,7 @@ def test_strong_terms_see_the_strong_view_alone() -> None:
 
 def test_learners_take_turns_with_objectives() -> None:
     both = parse_objectives("mixmatch + entropy | co-supervision")
-    assert [each.terms for each in of_learners(both, 3)] == [
+    assert [each.terms for each in assign_objectives(both, 3)] == [
         ("mixmatch", "entropy"),
         ("co-supervision",),
         ("mixmatch", "entropy"),
@@ -303,8 +303,8 @@ def test_learners_take_turns_with_objectives() -> None:
     ("objective", "reason"),
     [
         ("entropy + sharpness", "there is no term 'sharpness'; the terms are co-supervision"),
-        ("entropy + diversity + entropy", "the term entropy is named twice"),
-        ("entropy | diversity + diversity", "the term diversity is named twice"),
+        ("entropy + diversity + entropy", "the term entropy is given twice"),
+        ("entropy | diversity + diversity", "the term diversity is given twice"),
         ("", "there is no term ''"),
         ("entropy +", "there is no term ''"),
         ("default + entropy", "there is no term 'default'"),
@@ -322,6 +322,6 @@ def test_an_objective_that_makes_no_sense_is_refused_with_one_sentence(
 
 @pytest.mark.parametrize("objective", ["mixmatch", "entropy | mixmatch", "mixmatch-fixmatch"])
 def test_mixmatch_is_refused_where_the_source_is_not_at_hand(objective: str, source: Source) -> None:
-    with pytest.raises(BadSettings, match="mixmatch needs the source, which the continual setting does not") as refusal:
+    with pytest.raises(BadSettings, match="mixmatch needs the source, which this method does not use") as refusal:
         Continual(source, warmup=0, objective=objective)
     assert "\n" not in str(refusal.value)

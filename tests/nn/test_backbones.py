@@ -61,7 +61,7 @@ def test_a_grey_image_is_a_coloured_one_with_equal_channels() -> None:
     [("resnet81", "resnet18"), ("smal", "small"), ("torchvision/mobilenetv2", "torchvision/mobilenet_v2")],
 )
 def test_an_unknown_name_gets_near_ones(name: str, near: str) -> None:
-    with pytest.raises(BadSettings, match=rf"no backbone '{name}'; did you mean .*\b{near}\b"):
+    with pytest.raises(BadSettings, match=rf"no backbone '{name}'. Did you mean .*\b{near}\b"):
         build_backbone(name, (3, 32, 32))
 
 
@@ -77,7 +77,7 @@ def test_an_unknown_tag_of_a_known_network_is_refused_with_a_sentence() -> None:
 
 
 def test_images_that_a_network_cannot_take_are_refused_with_a_sentence() -> None:
-    with pytest.raises(BadSettings, match=r"cannot take images of 4×32×32 .*choose another --backbone"):
+    with pytest.raises(BadSettings, match=r"cannot process images of 4×32×32 .*Choose another backbone"):
         build_backbone("torchvision/mobilenet_v2", (4, 32, 32))
 
 
@@ -87,7 +87,7 @@ def test_the_small_backbone_has_no_pretrained_weights() -> None:
 
 
 def test_initial_weights_are_named_once() -> None:
-    with pytest.raises(BadSettings, match="give one of them"):
+    with pytest.raises(BadSettings, match="Choose one of them"):
         build_backbone("small", (1, 32, 32), pretrained=True, weights="weights.pth")
 
 
@@ -101,7 +101,7 @@ def test_pretrained_weights_that_cannot_be_fetched_are_a_sentence(
         raise OSError("Network is unreachable")
 
     monkeypatch.setattr(maker, offline)
-    with pytest.raises(BadWeights, match=rf"weights of {name} could not be had \(OSError\).*--weights FILE"):
+    with pytest.raises(BadWeights, match=rf"weights of {name} are not available \(OSError\).*give a weights file"):
         build_backbone(name, (3, 32, 32), pretrained=True)
 
 
@@ -138,10 +138,10 @@ def test_the_classifier_in_a_weights_file_is_ignored(tmp_path: Path, name: str) 
 def test_weights_that_do_not_fit_are_refused_with_a_sentence(tmp_path: Path) -> None:
     state, path = seeded("small", (1, 16, 16)).network.state_dict(), tmp_path / "w.safetensors"
     cases = {
-        r"it lacks stem\.0\.weight;": {key: value for key, value in state.items() if key != "stem.0.weight"},
+        r"it lacks stem\.0\.weight\.": {key: value for key, value in state.items() if key != "stem.0.weight"},
         r"it lacks stem\.0\.weight and \d+ more": {"stem.1.weight": state["stem.1.weight"]},
-        r"it has unknown layer9\.weight;": state | {"layer9.weight": torch.zeros(1)},
-        r"it has another shape for stem\.0\.weight;": state | {"stem.0.weight": torch.zeros(32, 3, 3, 3)},
+        r"it has unknown layer9\.weight\.": state | {"layer9.weight": torch.zeros(1)},
+        r"it has another shape for stem\.0\.weight\.": state | {"stem.0.weight": torch.zeros(32, 3, 3, 3)},
     }
     for sentence, given in cases.items():
         save_file(given, path)

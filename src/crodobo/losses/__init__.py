@@ -1,4 +1,4 @@
-"""Losses as pure functions of tensors, one a file."""
+"""Losses as pure functions of tensors, one per file."""
 
 from crodobo.losses.adversarial import domain_confusion, ramp, reverse_gradient
 from crodobo.losses.co_supervision import co_supervision

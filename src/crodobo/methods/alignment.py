@@ -1,4 +1,4 @@
-"""What the paper's baselines share: a source batch, the query, and a loss that draws their features together."""
+"""Base of the paper's baselines: a source batch, the query, and a loss that aligns their features."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -14,13 +14,13 @@ from crodobo.nn.learner import Encoded, Learner
 
 
 class AlignmentSettings(MethodSettings):
-    """How much the alignment counts beside the source's cross-entropy."""
+    """The weight of the alignment relative to the source's cross-entropy."""
 
     weight: NonNegative = 1.0
 
 
 class Alignment(Method):
-    """One step a query down ``ℓ_s + w · alignment``; a method of this kind says what the alignment is."""
+    """One step per query on ``ℓ_s + w · alignment``. Subclasses define the alignment."""
 
     protocols: ClassVar[tuple[Protocol, ...]] = ("online", "offline")
     Settings: ClassVar[type[MethodSettings]] = AlignmentSettings
@@ -28,7 +28,7 @@ class Alignment(Method):
 
     @abstractmethod
     def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
-        """The loss beside ℓ_s, of what the learner makes of a source batch and of the query."""
+        """The alignment loss of a source batch and the query."""
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         weak = query.own(self.augment.weak(images, self.generator))

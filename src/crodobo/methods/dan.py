@@ -1,4 +1,4 @@
-"""DAN: draw the means of source and target features together in a kernel space."""
+"""DAN: align the means of source and target features in a kernel space."""
 
 from torch import Tensor
 
@@ -15,8 +15,8 @@ class DAN(Alignment):
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when the domains differ in style rather than in class balance: matching whole distributions also
-    matches their class proportions, which hurts where those differ.
+    **Use it** when the domains differ in style but not in class balance: matching the distributions also matches their
+    class proportions.
 
     **Reference.** Long, Cao, Wang and Jordan, *Learning Transferable Features with Deep Adaptation Networks*,
     ICML 2015.

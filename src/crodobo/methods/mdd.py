@@ -11,7 +11,7 @@ from crodobo.nn.learner import Encoded, Learner
 
 
 class MDDSettings(AdversarialSettings):
-    """The margin, and a reversal that stays weak."""
+    """The margin, and a weak reversal."""
 
     ceiling: NonNegative = 0.1
     gamma: NonNegative = 4.0
@@ -23,11 +23,11 @@ class MDD(Adversarial):
         ℓ = ℓ_s + w · (γ · CE(h'(GRL f_s), ŷ_s) − log(1 − softmax h'(GRL f_t))[ŷ_t])
         ŷ the main classifier's predictions, h' the adversarial one
 
-    The reversal stays at a tenth: with a coefficient of 1 the features diverge.
+    The reversal rises only to 0.1: with a coefficient of 1 the features diverge.
 
-    **Keeps.** Nothing of a query; each learner has an adversarial classifier of its own.
+    **Keeps.** Nothing of a query. Each learner has its own adversarial classifier.
 
-    **Use it** when a bound on the target's error matters more than the last point of accuracy.
+    **Use it** when a bound on the target error matters more than the last point of accuracy.
 
     **Reference.** Zhang, Liu, Long and Jordan, *Bridging Theory and Algorithm for Domain Adaptation*, ICML 2019.
 
@@ -36,7 +36,7 @@ class MDD(Adversarial):
     weight
         Weight w of the disparity.
     ceiling
-        What the reversal's coefficient rises to.
+        The final coefficient of the reversal.
     momentum
         Adam's β₁ on the stream, for the learner and its adversary.
     gamma

@@ -1,4 +1,4 @@
-"""no-adaptation: the model as it came out of its training on the source."""
+"""no-adaptation: the model after its training on the source."""
 
 from typing import ClassVar
 
@@ -11,21 +11,21 @@ from crodobo.methods.base import Method
 
 
 class NoAdaptationSettings(MethodSettings):
-    """Predict with the statistics of the source."""
+    """Predict with the source's statistics."""
 
     norm: Norm = "running"
 
 
 class NoAdaptation(Method):
-    """A frozen model: what is deployed today.
+    """A frozen model, as most deployed models are.
 
         p = softmax h(f(x)),  BatchNorm with the source's statistics
 
-    **Keeps.** Nothing, and learns nothing.
+    **Keeps.** Nothing. It also learns nothing.
 
-    **Use it** as the floor that every method has to be above to be worth its cost.
+    **Use it** as the lower bound that every other method must beat.
 
-    **Reference.** None; it is common practice.
+    **Reference.** None. It is common practice.
 
     Examples
     --------

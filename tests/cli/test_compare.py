@@ -330,8 +330,8 @@ def test_offline_runs_are_kept_and_other_epochs_are_refused(offline: Path, crodo
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--methods", "ent,magic"], "error: there is no method 'magic'; the methods are source-only, dan"),
-        (["--methods", ""], "error: there is no method ''"),
+        (["--methods", "ent,magic"], "error: There is no method 'magic'. Choose one of source-only, dan"),
+        (["--methods", ""], "error: There is no method ''"),
         (["--benchmark", "visda"], "error: there is no benchmark 'visda'; the benchmarks are glyphs"),
         (["--seeds", "a,b"], "error: --seeds a,b is no list of numbers; write for example --seeds 0,1,2"),
         (["--seeds", ""], "is no list of numbers"),

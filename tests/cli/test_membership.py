@@ -104,7 +104,7 @@ def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audi
     [
         (("--runs", "15"), "error: --runs cannot be 15: shadow runs come in pairs, 4 at least; 32 is a good number"),
         (("--runs", "2"), "error: --runs cannot be 2: shadow runs come in pairs, 4 at least; 32 is a good number"),
-        (("--methods", "crodobo,nobody"), "error: there is no method 'nobody'"),
+        (("--methods", "crodobo,nobody"), "error: There is no method 'nobody'"),
         (("--methods", "ent,ent"), "error: there is no method to attack, or one is named twice; check --methods"),
         (("--methods", "shot"), "error: shot has no online form"),
         (("--benchmark", "nothing"), "error: there is no benchmark 'nothing'"),

@@ -1,4 +1,4 @@
-"""What every registered method owes. A new method is picked up from the registry; it needs no test of its own here."""
+"""The contract of every registered method. A new method in the registry is tested automatically."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from crodobo.views.augment import Augment
 
 SHAPE = (1, 16, 16)
 SIZE = 13  # no other tensor here has so many rows
-# What costs a method time and changes nothing of what it owes, where it has such a setting.
+# Settings that make a method faster and do not affect the contract.
 FEWER = {"fisher_samples": 16, "views": 3}
 
 
@@ -40,7 +40,7 @@ def ask(method: Method, images: Tensor) -> Any:
         return method.step(query)
 
 
-def snapshot(method: Method) -> dict[str, Tensor]:
+def copy_state(method: Method) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in method.state().items()}
 
 
@@ -77,7 +77,7 @@ def test_it_predicts_queries_of_any_size(make: Callable[..., Method], size: int)
     assert prediction.adaptation.skipped == 0
 
 
-def test_it_takes_bytes_and_floats_alike(make: Callable[..., Method]) -> None:
+def test_it_accepts_bytes_and_floats(make: Callable[..., Method]) -> None:
     numbers = torch.randint(256, (5, *SHAPE), dtype=torch.uint8)
     from_bytes, from_floats = ask(make(), numbers), ask(make(), numbers.float() / 255)
     torch.testing.assert_close(from_bytes.probabilities, from_floats.probabilities)
@@ -118,7 +118,7 @@ SPOILED: dict[str, Callable[[Tensor], Tensor]] = {
 def test_a_bad_query_is_refused_before_anything_changes(make: Callable[..., Method]) -> None:
     method = make()
     ask(method, make_images())
-    before = snapshot(method)
+    before = copy_state(method)
     for spoil in SPOILED.values():
         with pytest.raises(BadQuery):
             ask(method, spoil(make_images()))
@@ -126,12 +126,12 @@ def test_a_bad_query_is_refused_before_anything_changes(make: Callable[..., Meth
     ask(method, make_images())  # and it goes on
 
 
-def test_an_error_in_the_middle_of_a_step_leaves_the_learners_as_they_were(
+def test_an_error_in_the_middle_of_a_step_changes_nothing(
     make: Callable[..., Method], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = make(parallel=False)
     ask(method, make_images())
-    before = {name: value for name, value in snapshot(method).items() if "generator" not in name}
+    before = copy_state(method)
     for learner in method.learners:
 
         def fail(*_: Tensor) -> bool:
@@ -141,8 +141,63 @@ def test_an_error_in_the_middle_of_a_step_leaves_the_learners_as_they_were(
         monkeypatch.setattr(learner, "predict", fail)
     with pytest.raises(MemoryError):
         ask(method, make_images(seed=1))
-    after = {name: value for name, value in method.state().items() if "generator" not in name}
-    assert_same_state(before, after)
+    assert_same_state(before, method.state())
+
+
+def assert_same_future(method: Method, undisturbed: Method) -> None:
+    """Both methods continue with the same bits."""
+    for n in range(7, 9):
+        one, two = (ask(each, make_images(seed=n)).probabilities for each in (method, undisturbed))
+        assert torch.equal(one, two)
+    assert_same_state(method.state(), undisturbed.state())
+
+
+def test_a_step_that_fails_after_its_updates_leaves_no_trace(
+    make: Callable[..., Method], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, undisturbed = make(), make()
+    for each in (method, undisturbed):
+        ask(each, make_images())
+    before, guarded = copy_state(method), method.guard and method.guard.snapshot()
+    adapt = method.adapt
+
+    def adapt_and_fail(query: Query, images: Tensor) -> None:
+        adapt(query, images)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(method, "adapt", adapt_and_fail)
+        with pytest.raises(MemoryError):
+            ask(method, make_images(seed=1))
+    assert_same_state(before, method.state())
+    assert method.guard is None or same_objects(method.guard.snapshot(), guarded)
+    assert_same_future(method, undisturbed)
+
+
+def test_a_restored_snapshot_undoes_steps_completely(make: Callable[..., Method]) -> None:
+    method, undisturbed = make(), make()
+    for each in (method, undisturbed):
+        ask(each, make_images())
+    guarded, snapshot = method.guard and method.guard.snapshot(), method.snapshot()
+    for n in range(1, 3):
+        ask(method, make_images(seed=n))
+    if method.guard:
+        method.guard.good = method.guard.next = None
+    method.restore(snapshot)
+    assert method.guard is None or same_objects(method.guard.snapshot(), guarded)
+    assert_same_future(method, undisturbed)
+
+
+def same_objects(left: Any, right: Any) -> bool:
+    return all(one is other for one, other in zip(left, right, strict=True))
+
+
+def test_the_callers_number_of_torch_threads_is_restored(make: Callable[..., Method]) -> None:
+    torch.set_num_threads(2)
+    method = make()
+    ask(method, make_images())
+    method.predict(make_images())
+    assert torch.get_num_threads() == 2
 
 
 def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable[..., Method]) -> None:
@@ -151,7 +206,7 @@ def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable
     with torch.no_grad():
         for learner in method.learners:
             learner.network.bottleneck[0].weight[0, 0] = float("nan")
-    before = snapshot(method)
+    before = copy_state(method)
     prediction = ask(method, make_images(seed=1))
     changed = [
         name
@@ -192,7 +247,7 @@ def only_new_objects() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_nothing_of_the_query_stays(make: Callable[..., Method], only_new_objects: None) -> None:
+def test_nothing_of_the_query_remains(make: Callable[..., Method], only_new_objects: None) -> None:
     """After the `with`, no living tensor has the query's rows, but for the prediction's."""
     method = make()
     if method.keeps_target:
@@ -217,7 +272,7 @@ def test_nothing_of_the_query_stays(make: Callable[..., Method], only_new_object
 
 def test_predicting_changes_nothing(make: Callable[..., Method]) -> None:
     method = make()
-    before = snapshot(method)
+    before = copy_state(method)
     first, second = method.predict(make_images()), method.predict(make_images())
     assert torch.equal(first.probabilities, second.probabilities)
     assert_same_state(before, method.state())
@@ -233,7 +288,7 @@ def learned() -> list[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("norm", ["mixed", "running", "query"])
-def test_predict_then_adapt_answers_with_the_model_from_before(
+def test_predict_then_adapt_predicts_with_the_previous_weights(
     make: Callable[..., Method], kind: type[Method], learned: list[dict[str, Tensor]], norm: str
 ) -> None:
     settings = kind.Settings.of(norm=norm)
@@ -247,7 +302,7 @@ def test_predict_then_adapt_answers_with_the_model_from_before(
         assert not torch.equal(method.predict(make_images()).probabilities, before), "and has adapted since"
 
 
-def test_it_goes_on_from_its_state_as_if_nothing_had_happened(make: Callable[..., Method]) -> None:
+def test_it_continues_from_its_state_with_the_same_bits(make: Callable[..., Method]) -> None:
     method, other = make(seed=0), make(seed=9)
     ask(method, make_images())
     other.load_state({name: value.contiguous().clone() for name, value in method.state().items()})
@@ -257,7 +312,7 @@ def test_it_goes_on_from_its_state_as_if_nothing_had_happened(make: Callable[...
     assert_same_state(method.state(), other.state())
 
 
-def test_its_state_holds_no_sample(make: Callable[..., Method]) -> None:
+def test_its_state_contains_no_sample(make: Callable[..., Method]) -> None:
     method = make()
     ask(method, make_images())
     if not method.keeps_target:
@@ -265,14 +320,14 @@ def test_its_state_holds_no_sample(make: Callable[..., Method]) -> None:
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_it_adapts_whatever_mode_the_caller_is_in(make: Callable[..., Method], mode: Callable[[], Any]) -> None:
+def test_it_adapts_in_every_autograd_mode(make: Callable[..., Method], mode: Callable[[], Any]) -> None:
     expected = ask(make(), make_images()).probabilities
     method = make()
     with mode():
         assert torch.equal(ask(method, make_images()).probabilities, expected)
 
 
-def test_a_query_of_images_that_want_a_gradient_gets_none(make: Callable[..., Method]) -> None:
+def test_images_that_require_a_gradient_get_none(make: Callable[..., Method]) -> None:
     images = make_images().requires_grad_()
     with Query(images) as query:
         make().step(query)
@@ -287,11 +342,11 @@ def test_predict_refuses_what_step_refuses(make: Callable[..., Method]) -> None:
 
 
 @pytest.mark.parametrize("learners", ["two", 1.5, -1])
-def test_a_number_of_learners_that_is_none_is_refused(make: Callable[..., Method], learners: object) -> None:
+def test_an_invalid_number_of_learners_is_refused(make: Callable[..., Method], learners: object) -> None:
     with pytest.raises(BadSettings):
         make(learners=learners)
 
 
-def test_a_setting_that_it_does_not_have_is_named(make: Callable[..., Method]) -> None:
+def test_an_unknown_setting_is_named(make: Callable[..., Method]) -> None:
     with pytest.raises(BadSettings, match="no setting temperature"):
         make(temperature=3)

@@ -42,7 +42,7 @@ def finished(name: str, parallel: bool) -> tuple[Method, Tensor, ConfusionMatrix
 
 
 @pytest.mark.parametrize("name", OFFLINE)
-def test_the_same_seed_gives_the_same_confusion_and_the_same_bits_in_sequence_and_in_parallel(name: str) -> None:
+def test_sequence_and_parallel_give_the_same_confusion_and_bits(name: str) -> None:
     (one, _, score), (other, _, again) = (finished(name, parallel) for parallel in (False, True))
     assert score.samples == len(TARGET)
     assert torch.equal(score.counts, again.counts)
@@ -63,7 +63,7 @@ def test_a_run_learns_and_ends_with_finite_predictions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OFFLINE)
-def test_batches_of_one_leave_no_update_out(name: str) -> None:
+def test_batches_of_one_skip_no_update(name: str) -> None:
     method = make(name)
     skipped, revisit = [], method.revisit
 

@@ -49,7 +49,7 @@ def test_the_same_generator_state_draws_the_same() -> None:
     assert torch.equal(first.images, second.images)
 
 
-def test_a_generator_that_goes_on_draws_something_new() -> None:
+def test_the_next_draw_of_a_generator_is_different() -> None:
     source, generator = numbered(50), seeded(3)
     assert not torch.equal(source.bootstrap(20, generator).indices, source.bootstrap(20, generator).indices)
 
@@ -76,7 +76,7 @@ def test_changing_a_drawn_batch_leaves_the_source_alone() -> None:
     [[0, 1, 2, 1], np.array([0, 1, 2, 1], dtype=np.int32), torch.tensor([0, 1, 2, 1], dtype=torch.uint8)],
     ids=["list", "int32-array", "uint8-tensor"],
 )
-def test_labels_come_in_any_whole_type(labels: object) -> None:
+def test_labels_may_have_any_integer_type(labels: object) -> None:
     source = Source(IMAGES, labels)  # type: ignore[arg-type]
     assert source.labels.tolist() == [0, 1, 2, 1]
     assert source.labels.dtype == torch.int64
@@ -117,7 +117,7 @@ def test_a_source_knows_its_size_shape_and_classes() -> None:
         "floats",
     ],
 )
-def test_bad_labels_are_refused_with_a_sentence(labels: list[int], classes: list[str] | None, sentence: str) -> None:
+def test_bad_labels_are_refused(labels: list[int], classes: list[str] | None, sentence: str) -> None:
     with pytest.raises(BadSource, match=sentence):
         Source(IMAGES, labels, classes)
 
@@ -134,6 +134,6 @@ def test_bad_labels_are_refused_with_a_sentence(labels: list[int], classes: list
     ],
     ids=["nan", "inf", "range", "shape", "empty", "int32"],
 )
-def test_bad_images_are_refused_with_a_sentence(images: torch.Tensor, sentence: str) -> None:
+def test_bad_images_are_refused(images: torch.Tensor, sentence: str) -> None:
     with pytest.raises(BadSource, match=sentence):
         Source(images, [0, 1, 0, 1])

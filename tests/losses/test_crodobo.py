@@ -42,7 +42,7 @@ def test_entropy_by_hand() -> None:
     assert float(entropy(certain_and_torn)) == pytest.approx(by_hand)
 
 
-def test_entropy_of_no_preference_is_the_logarithm_of_the_classes() -> None:
+def test_the_entropy_of_uniform_predictions_is_ln_c() -> None:
     assert float(entropy(torch.zeros(3, 7))) == pytest.approx(log(7), rel=1e-6)
 
 

@@ -41,7 +41,7 @@ def test_mixing_goes_sample_by_sample(shape: list[int], seed: int) -> None:
 
 
 @given(labelled=st.integers(1, 5), unlabelled=st.integers(1, 7), classes=st.integers(2, 5), seed=seeds)
-def test_the_loss_is_that_of_its_formula(labelled: int, unlabelled: int, classes: int, seed: int) -> None:
+def test_the_loss_matches_its_formula(labelled: int, unlabelled: int, classes: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     on_labelled, on_unlabelled = (random.normal(size=(n, classes)) * 3 for n in (labelled, unlabelled))
     labels, guesses = (distributions(random, n, classes) for n in (labelled, unlabelled))

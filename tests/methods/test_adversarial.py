@@ -117,7 +117,7 @@ def test_the_adversary_gets_the_gradient_and_the_features_its_reverse(
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("name", ADVERSARIES)
-def test_at_the_start_the_features_get_nothing_of_it(
+def test_at_the_start_the_features_get_no_reversed_gradient(
     name: str, source: Source, make_images: Callable[..., Tensor]
 ) -> None:
     watched = Watched(name, source, make_images(9), steps=0)
@@ -128,7 +128,7 @@ def test_at_the_start_the_features_get_nothing_of_it(
 
 
 @pytest.mark.parametrize("name", ADVERSARIES)
-def test_the_adversary_is_learned_and_repeats_itself(
+def test_the_adversary_learns_and_is_reproducible(
     name: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     first, second = (REGISTRY[name](source, learners=2, warmup=0, threads=1) for _ in range(2))
@@ -145,7 +145,7 @@ def test_the_adversary_is_learned_and_repeats_itself(
         assert all(moved)
 
 
-def test_a_discriminator_learns_to_tell_a_query_that_looks_different(
+def test_a_discriminator_learns_to_recognise_a_different_domain(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     """With no reversal, the features do not hide the domain."""
@@ -173,7 +173,7 @@ def test_schedules_fit_a_stream_of_known_length(
     assert come == [0, 0.25, 0.5, 0.75, 1, 1, 1]
 
 
-def test_schedules_run_over_a_hundred_queries_where_the_length_is_not_known(source: Source) -> None:
+def test_schedules_take_100_queries_if_the_length_is_unknown(source: Source) -> None:
     method = SourceOnly(source, warmup=0, threads=1)
     come = []
     for steps in (0, 1, 50, 99, 100, 101, 5000):
@@ -182,14 +182,14 @@ def test_schedules_run_over_a_hundred_queries_where_the_length_is_not_known(sour
     assert come == [0, 0.01, 0.5, 0.99, 1, 1, 1]
 
 
-def test_a_query_that_is_refused_does_not_move_schedules_on(source: Source, ask: Callable[..., Any]) -> None:
+def test_a_refused_query_does_not_advance_schedules(source: Source, ask: Callable[..., Any]) -> None:
     method = SourceOnly(source, warmup=0, threads=1)
     with pytest.raises(BadQuery, match="refused"):
         ask(method, torch.full((2, 1, 16, 16), float("nan")))
     assert method.progress == 0
 
 
-def test_the_schedule_goes_on_from_a_checkpoint(
+def test_the_schedule_continues_from_a_checkpoint(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     method, other = (REGISTRY["dann"](source, warmup=0, threads=1) for _ in range(2))

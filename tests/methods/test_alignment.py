@@ -53,7 +53,7 @@ def uncertainty(source: Tensor, target: Tensor, logits: Tensor) -> Tensor:
         ("ent", uncertainty, {"weight": 2.5}),
     ],
 )
-def test_steps_are_those_of_a_joint_loss(
+def test_steps_match_a_joint_loss(
     name: str,
     loss: Callable[..., Tensor],
     settings: dict[str, float],
@@ -86,7 +86,7 @@ def test_steps_are_those_of_a_joint_loss(
 
 
 @pytest.mark.parametrize("name", ["dan", "coral", "ent", "dann", "cdan", "cdan-e", "mdd"])
-def test_without_weight_the_query_teaches_nothing(
+def test_with_weight_zero_the_query_has_no_effect(
     name: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     """Other queries of the same size then lead to the same weights, which are those of source-only."""
@@ -102,7 +102,7 @@ def test_without_weight_the_query_teaches_nothing(
 
 
 @pytest.mark.parametrize(("name", "loss", "weight"), [("dan", discrepancy, 1.0), ("coral", covariances, 1e3)])
-def test_the_alignment_is_smaller_where_it_is_learned(
+def test_learning_the_alignment_makes_it_smaller(
     name: str,
     loss: Callable[..., Tensor],
     weight: float,

@@ -19,7 +19,7 @@ def revisit(method: COVIDDA, images: Tensor) -> None:
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("classifiers", [1, 2, 3])
-def test_a_step_is_that_of_its_formula(
+def test_a_step_matches_the_formula(
     classifiers: int, source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
     weights = {"adversarial_weight": 0.7, "agreement_weight": 1.3}

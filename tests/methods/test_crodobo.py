@@ -73,7 +73,7 @@ class Plain:
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("learners", [1, 2, 3])
-def test_three_steps_are_those_of_the_plain_derivation(learners: int) -> None:
+def test_three_steps_match_a_plain_derivation(learners: int) -> None:
     method = CroDoBo(make_source(), learners=learners, warmup=0, tau=0.5, lam=0.7, augment=IDENTITY, threads=1)
     plain = Plain(method)
     kept = []
@@ -116,7 +116,7 @@ def test_the_prediction_is_the_mean_of_the_updated_learners() -> None:
     assert prediction.agreement == pytest.approx(float((votes == votes[0]).all(0).float().mean()))
 
 
-def test_each_learner_meets_the_query_with_its_own_bootstrap() -> None:
+def test_each_learner_draws_its_own_bootstrap() -> None:
     method = CroDoBo(make_source(), learners=3, warmup=0)
     with Query(torch.rand(16, 1, 16, 16)) as query:
         bootstrap = method.step(query).adaptation.bootstrap
@@ -140,7 +140,7 @@ def test_single_is_crodobo_with_one_learner() -> None:
     assert torch.equal(*answers)
 
 
-def test_a_threshold_of_one_keeps_no_pseudo_label_of_an_unsure_model() -> None:
+def test_a_threshold_of_one_keeps_no_uncertain_pseudo_label() -> None:
     method = CroDoBo(make_source(), learners=2, warmup=0, tau=1.0)
     with Query(torch.rand(6, 1, 16, 16)) as query:
         assert method.step(query).adaptation.kept == 0

@@ -19,7 +19,7 @@ def entropies(logits: Tensor) -> Tensor:
 
 
 @pytest.mark.usefixtures("_in_double_precision")
-def test_steps_are_those_of_two_passes(
+def test_steps_match_two_passes(
     source: Source,
     make_images: Callable[..., Tensor],
     ask: Callable[..., Any],
@@ -75,7 +75,7 @@ def test_only_scales_and_shifts_move(
         assert torch.equal(weight, before[name]) == (id(weight) not in adapted), name
 
 
-def test_an_error_in_the_second_pass_leaves_everything_exactly_as_it_was(
+def test_an_error_in_the_second_pass_changes_nothing(
     source: Source,
     make_images: Callable[..., Tensor],
     ask: Callable[..., Any],
@@ -104,7 +104,7 @@ def test_an_error_in_the_second_pass_leaves_everything_exactly_as_it_was(
 
 
 @pytest.mark.parametrize("settings", [{"margin": 0.0}, {"margin": 0.3, "rho": 1e3}])
-def test_where_no_sample_is_sure_in_both_passes_nothing_moves(
+def test_without_samples_confident_in_both_passes_nothing_changes(
     settings: dict[str, float],
     source: Source,
     make_images: Callable[..., Tensor],
@@ -124,7 +124,7 @@ def test_where_no_sample_is_sure_in_both_passes_nothing_moves(
     assert changed_since(method, before) == []
 
 
-def test_a_sample_that_is_unsure_at_first_stays_left_out(
+def test_a_sample_that_is_uncertain_in_the_first_pass_is_skipped(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the neighbour is sure of everything."""
@@ -143,7 +143,7 @@ def test_a_sample_that_is_unsure_at_first_stays_left_out(
     assert kept == pytest.approx(sure[0])
 
 
-def test_the_moving_mean_is_set_by_the_first_loss_and_moved_by_a_tenth() -> None:
+def test_the_first_loss_sets_the_moving_mean_and_later_ones_move_it_by_a_tenth() -> None:
     start = Start([])
     assert not start.collapsed(0.5, below=0.2)
     course = [0.5]
@@ -155,7 +155,7 @@ def test_the_moving_mean_is_set_by_the_first_loss_and_moved_by_a_tenth() -> None
     assert Start([]).collapsed(0.1, below=0.2), "a first loss under the bound is a collapse already"
 
 
-def test_a_collapse_puts_weights_and_optimiser_back(
+def test_a_collapse_resets_weights_and_optimiser(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     """Up to there it goes like one without a bound; after it, like one that has just begun."""

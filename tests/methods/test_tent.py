@@ -19,7 +19,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("size", [8, 2])
-def test_steps_are_those_of_adam_on_the_entropy(
+def test_steps_match_adam_on_the_entropy(
     size: int,
     source: Source,
     make_images: Callable[..., Tensor],

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from crodobo import Query, Source, SourceOnly
 from crodobo.errors import BadQuery
 from crodobo.methods import REGISTRY
-from crodobo.nn.learner import Encoded
+from crodobo.nn.network import Encoded
 
 
 def probabilities(logits: Tensor) -> Tensor:

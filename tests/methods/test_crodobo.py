@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from crodobo import Augment, CroDoBo, Query, Single, Source
 from crodobo.methods.crodobo import average_of_peers
-from crodobo.nn.learner import Network
+from crodobo.nn.network import Network
 
 IDENTITY = Augment(margin=0, operations=0)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from crodobo import Query, Source, offline
 from crodobo.methods.shot import SHOT, centroid_labels
-from crodobo.nn.learner import Encoded
+from crodobo.nn.network import Encoded
 
 
 def nearest_centroids(features: np.ndarray, logits: np.ndarray) -> list[int]:

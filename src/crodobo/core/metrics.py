@@ -129,13 +129,9 @@ class StreamRecord:
 
     def as_data(self) -> dict[str, Any]:
         """The record as plain data, for a checkpoint."""
-        return {
+        return vars(self) | {
             "confusion": self.confusion.counts.tolist(),
             "rows": [asdict(row) for row in self.rows],
-            "predicted": self.predicted,
-            "confidence": self.confidence,
-            "refused": self.refused,
-            "restored": self.restored,
         }
 
     @classmethod
@@ -144,4 +140,4 @@ class StreamRecord:
         confusion = ConfusionMatrix(len(data["confusion"]))
         confusion.counts = torch.tensor(data["confusion"], dtype=torch.int64)
         rows = [QueryRecord(**row) for row in data["rows"]]
-        return cls(confusion, rows, data["predicted"], data["confidence"], data["refused"], data["restored"])
+        return cls(**data | {"confusion": confusion, "rows": rows})

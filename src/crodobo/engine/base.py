@@ -31,16 +31,7 @@ class Engine(ABC):
 
     @contextmanager
     def torch_threads(self) -> Iterator[None]:
-        """Use `threads` threads in torch operations of the calling thread, then restore the caller's number.
-
-        >>> from crodobo.engine import Sequence
-        >>> before = torch.get_num_threads()
-        >>> with Sequence(threads=before + 1).torch_threads():
-        ...     torch.get_num_threads() == before + 1
-        True
-        >>> torch.get_num_threads() == before
-        True
-        """
+        """Use `threads` threads in torch operations of the calling thread, then restore the caller's number."""
         before = torch.get_num_threads()
         if before == self.threads:
             yield

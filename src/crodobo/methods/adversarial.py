@@ -1,12 +1,12 @@
 """Base of the adversarial methods: an adversary for each learner, and a gradient reversal that grows slowly."""
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from crodobo.config import MethodSettings, NonNegative
+from crodobo.config import NonNegative
 from crodobo.losses import ramp, reverse_gradient
 from crodobo.methods.alignment import Alignment, AlignmentSettings
 from crodobo.nn.learner import Learner
@@ -24,9 +24,16 @@ class Adversarial(Alignment):
 
     Momentum makes the two circle each other. With Adam's usual 0.9 these methods fall below `source-only`; see
     docs/compare.md.
+
+    Parameters
+    ----------
+    ceiling
+        The final coefficient of the reversal.
+    momentum
+        Adam's β₁ on the stream, for the learner and its adversary.
     """
 
-    Settings: ClassVar[type[MethodSettings]] = AdversarialSettings
+    Settings = AdversarialSettings
     settings: AdversarialSettings
 
     @abstractmethod

@@ -1,7 +1,6 @@
 """Base of the paper's baselines: a source batch, the query, and a loss that aligns their features."""
 
 from abc import abstractmethod
-from typing import ClassVar
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -9,8 +8,9 @@ from torch.nn import functional as F
 from crodobo.config import MethodSettings, NonNegative
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
-from crodobo.methods.base import Method, Protocol
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.methods.base import Method
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class AlignmentSettings(MethodSettings):
@@ -20,10 +20,16 @@ class AlignmentSettings(MethodSettings):
 
 
 class Alignment(Method):
-    """One step per query on ``ℓ_s + w · alignment``. Subclasses define the alignment."""
+    """One step per query on ``ℓ_s + w · alignment``. Subclasses define the alignment.
 
-    protocols: ClassVar[tuple[Protocol, ...]] = ("online", "offline")
-    Settings: ClassVar[type[MethodSettings]] = AlignmentSettings
+    Parameters
+    ----------
+    weight
+        Weight w of the alignment.
+    """
+
+    protocols = ("online", "offline")
+    Settings = AlignmentSettings
     settings: AlignmentSettings
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """ATDOC-NA: label each target sample by its nearest neighbours."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ class ATDOCNA(Offline):
     """
 
     name = "atdoc-na"
-    Settings: ClassVar[type[MethodSettings]] = ATDOCSettings
+    Settings = ATDOCSettings
     settings: ATDOCSettings
     banks: list[Bank] | None = None
 

@@ -1,8 +1,6 @@
 """bn-statistics: the frozen model with each query's BatchNorm statistics."""
 
-from typing import ClassVar
-
-from crodobo.config import MethodSettings, Norm
+from crodobo.config import Norm
 from crodobo.methods.no_adaptation import NoAdaptation, NoAdaptationSettings
 
 
@@ -35,4 +33,4 @@ class BNStatistics(NoAdaptation):
     """
 
     name = "bn-statistics"
-    Settings: ClassVar[type[MethodSettings]] = BNStatisticsSettings
+    Settings = BNStatisticsSettings

@@ -1,14 +1,12 @@
 """CDAN: DANN with a discriminator that also sees the predicted class."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from crodobo.config import MethodSettings
 from crodobo.losses import domain_confusion, entropies
 from crodobo.methods.adversarial import Adversarial, AdversarialSettings, discriminator
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class CDANSettings(AdversarialSettings):
@@ -32,12 +30,6 @@ class CDAN(Adversarial):
 
     Parameters
     ----------
-    weight
-        Weight w of the discriminator's loss.
-    ceiling
-        The final coefficient of the reversal.
-    momentum
-        Adam's β₁ on the stream, for the learner and its adversary.
     entropy_weights
         Whether confident samples count more.
 
@@ -52,7 +44,7 @@ class CDAN(Adversarial):
     """
 
     name = "cdan"
-    Settings: ClassVar[type[MethodSettings]] = CDANSettings
+    Settings = CDANSettings
     settings: CDANSettings
 
     def make_adversary(self, features: int, classes: int) -> nn.Module:

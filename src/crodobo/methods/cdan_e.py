@@ -1,8 +1,5 @@
 """CDAN+E: CDAN with entropy conditioning."""
 
-from typing import ClassVar
-
-from crodobo.config import MethodSettings
 from crodobo.methods.cdan import CDAN, CDANSettings
 
 
@@ -33,4 +30,4 @@ class CDANE(CDAN):
     """
 
     name = "cdan-e"
-    Settings: ClassVar[type[MethodSettings]] = CDANESettings
+    Settings = CDANESettings

@@ -1,7 +1,5 @@
 """ConDA: adapt to the query together with selected samples of earlier queries."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -56,7 +54,7 @@ class ConDA(Method):
 
     name = "conda"
     keeps_target = True
-    Settings: ClassVar[type[MethodSettings]] = ConDASettings
+    Settings = ConDASettings
     settings: ConDASettings
 
     def prepare(self, learner: Learner) -> None:

@@ -1,10 +1,7 @@
 """continual: CroDoBo without the source."""
 
-from typing import ClassVar
-
 from pydantic import field_validator
 
-from crodobo.config import MethodSettings
 from crodobo.core.source import SourceBatch
 from crodobo.methods.crodobo import CroDoBo, CroDoBoSettings
 from crodobo.methods.objective import parse_objectives
@@ -47,7 +44,7 @@ class Continual(CroDoBo):
     """
 
     name = "continual"
-    Settings: ClassVar[type[MethodSettings]] = ContinualSettings
+    Settings = ContinualSettings
 
     def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
         return None

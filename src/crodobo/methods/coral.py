@@ -4,7 +4,8 @@ from torch import Tensor
 
 from crodobo.losses import coral
 from crodobo.methods.alignment import Alignment
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class CORAL(Alignment):
@@ -20,11 +21,6 @@ class CORAL(Alignment):
     **Use it** when the domains differ in second-order statistics, queries are large and features are few.
 
     **Reference.** Sun and Saenko, *Deep CORAL: Correlation Alignment for Deep Domain Adaptation*, ECCV workshops 2016.
-
-    Parameters
-    ----------
-    weight
-        Weight w of the distance.
 
     Examples
     --------

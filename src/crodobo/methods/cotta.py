@@ -1,7 +1,7 @@
 """CoTTA: a student learns from its moving average and is partly reset to the source."""
 
 from copy import deepcopy
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -66,7 +66,7 @@ class CoTTA(Method):
     """
 
     name = "cotta"
-    Settings: ClassVar[type[MethodSettings]] = CoTTASettings
+    Settings = CoTTASettings
     settings: CoTTASettings
 
     def prepare(self, learner: Learner) -> None:

@@ -1,6 +1,6 @@
 """COVID-DA*: domain-adversarial features, several classifiers, focal loss."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -63,7 +63,7 @@ class COVIDDA(Offline):
     """
 
     name = "covid-da"
-    Settings: ClassVar[type[MethodSettings]] = COVIDDASettings
+    Settings = COVIDDASettings
     settings: COVIDDASettings
 
     def prepare(self, learner: Learner) -> None:

@@ -4,7 +4,8 @@ from torch import Tensor
 
 from crodobo.losses import mmd
 from crodobo.methods.alignment import Alignment
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class DAN(Alignment):
@@ -20,11 +21,6 @@ class DAN(Alignment):
 
     **Reference.** Long, Cao, Wang and Jordan, *Learning Transferable Features with Deep Adaptation Networks*,
     ICML 2015.
-
-    Parameters
-    ----------
-    weight
-        Weight w of the discrepancy.
 
     Examples
     --------

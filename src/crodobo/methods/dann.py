@@ -4,7 +4,8 @@ from torch import Tensor, nn
 
 from crodobo.losses import domain_confusion
 from crodobo.methods.adversarial import Adversarial, discriminator
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class DANN(Adversarial):
@@ -20,15 +21,6 @@ class DANN(Adversarial):
     **Use it** when the stream is long enough for the discriminator to learn. A few dozen queries are not.
 
     **Reference.** Ganin et al., *Domain-Adversarial Training of Neural Networks*, JMLR 2016.
-
-    Parameters
-    ----------
-    weight
-        Weight w of the discriminator's loss.
-    ceiling
-        The final coefficient of the reversal.
-    momentum
-        Adam's β₁ on the stream, for the learner and its adversary.
 
     Examples
     --------

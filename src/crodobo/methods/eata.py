@@ -2,13 +2,12 @@
 
 import math
 from statistics import fmean
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crodobo.config import Fraction, MethodSettings, NonNegative, Positive
+from crodobo.config import Fraction, NonNegative, Positive
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
 from crodobo.losses import entropies
@@ -63,7 +62,7 @@ class EATA(TENT):
     """
 
     name = "eata"
-    Settings: ClassVar[type[MethodSettings]] = EATASettings
+    Settings = EATASettings
     settings: EATASettings
 
     def prepare(self, learner: Learner) -> None:

@@ -4,7 +4,8 @@ from torch import Tensor
 
 from crodobo.losses import entropy
 from crodobo.methods.alignment import Alignment
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class ENT(Alignment):
@@ -19,11 +20,6 @@ class ENT(Alignment):
 
     **Reference.** Grandvalet and Bengio, *Semi-supervised Learning by Entropy Minimization*, NeurIPS 2004; as a
     baseline of adaptation in Saito et al., *Semi-supervised Domain Adaptation via Minimax Entropy*, ICCV 2019.
-
-    Parameters
-    ----------
-    weight
-        Weight w of the entropy.
 
     Examples
     --------

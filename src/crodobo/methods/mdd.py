@@ -1,13 +1,12 @@
 """MDD: features on which a second classifier cannot disagree with the first."""
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
-from crodobo.config import MethodSettings, NonNegative
+from crodobo.config import NonNegative
 from crodobo.losses import margin_disparity
 from crodobo.methods.adversarial import Adversarial, AdversarialSettings
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class MDDSettings(AdversarialSettings):
@@ -33,12 +32,6 @@ class MDD(Adversarial):
 
     Parameters
     ----------
-    weight
-        Weight w of the disparity.
-    ceiling
-        The final coefficient of the reversal.
-    momentum
-        Adam's β₁ on the stream, for the learner and its adversary.
     gamma
         The margin factor γ.
 
@@ -53,7 +46,7 @@ class MDD(Adversarial):
     """
 
     name = "mdd"
-    Settings: ClassVar[type[MethodSettings]] = MDDSettings
+    Settings = MDDSettings
     settings: MDDSettings
 
     def make_adversary(self, features: int, classes: int) -> nn.Module:

@@ -1,7 +1,5 @@
 """no-adaptation: the model after its training on the source."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from crodobo.config import MethodSettings, Norm
@@ -39,7 +37,7 @@ class NoAdaptation(Method):
 
     name = "no-adaptation"
     learns = False
-    Settings: ClassVar[type[MethodSettings]] = NoAdaptationSettings
+    Settings = NoAdaptationSettings
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         return Adaptation()

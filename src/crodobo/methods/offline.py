@@ -1,7 +1,6 @@
 """Base of the offline methods, which see the whole target in every epoch."""
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,14 +8,15 @@ from torch import Tensor
 from crodobo.core import pixels
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
-from crodobo.methods.base import Method, Protocol, no_online_form
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.methods.base import Method, no_online_form
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class Offline(Method):
     """A method that stores the target. It has no online form."""
 
-    protocols: ClassVar[tuple[Protocol, ...]] = ("offline",)
+    protocols = ("offline",)
     keeps_target = True
 
     @abstractmethod

@@ -2,12 +2,11 @@
 
 import math
 from statistics import fmean
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from crodobo.config import Fraction, MethodSettings, NonNegative
+from crodobo.config import Fraction, NonNegative
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
 from crodobo.losses import entropies
@@ -61,7 +60,7 @@ class SAR(TENT):
     """
 
     name = "sar"
-    Settings: ClassVar[type[MethodSettings]] = SARSettings
+    Settings = SARSettings
     settings: SARSettings
 
     def prepare(self, learner: Learner) -> None:

@@ -1,7 +1,5 @@
 """SHOT: fit the target's features to the source's frozen classifier."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,7 +10,8 @@ from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
 from crodobo.losses import diversity, entropy
 from crodobo.methods.offline import Offline, describe_all
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class SHOTSettings(MethodSettings):
@@ -52,7 +51,7 @@ class SHOT(Offline):
     """
 
     name = "shot"
-    Settings: ClassVar[type[MethodSettings]] = SHOTSettings
+    Settings = SHOTSettings
     settings: SHOTSettings
 
     def prepare(self, learner: Learner) -> None:

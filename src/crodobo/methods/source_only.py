@@ -1,13 +1,11 @@
 """source-only: keep learning the source, learn nothing from the query."""
 
-from typing import ClassVar
-
 from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
-from crodobo.methods.base import Method, Protocol
+from crodobo.methods.base import Method
 from crodobo.nn.learner import Learner
 
 
@@ -34,7 +32,7 @@ class SourceOnly(Method):
     """
 
     name = "source-only"
-    protocols: ClassVar[tuple[Protocol, ...]] = ("online", "offline")
+    protocols = ("online", "offline")
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         def learn(learner: Learner) -> tuple[bool, Tensor]:

@@ -1,6 +1,6 @@
 """TENT: minimise the entropy of each query over the scales and shifts of the normalisation layers."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
@@ -52,7 +52,7 @@ class TENT(Method):
     """
 
     name = "tent"
-    Settings: ClassVar[type[MethodSettings]] = TENTSettings
+    Settings = TENTSettings
     settings: TENTSettings
 
     def prepare(self, learner: Learner) -> None:

@@ -22,7 +22,7 @@ from crodobo.nn.weights import read_weights
 IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)
 IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
 # The names of classifiers in weights files. They are not loaded.
-HEADS = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "last_linear.", "classif.")
+HEADS: tuple[str, ...] = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "last_linear.", "classif.")
 HEADS += ("AuxLogits.", "aux1.", "aux2.")
 
 

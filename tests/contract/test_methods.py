@@ -27,7 +27,7 @@ def make_source() -> Source:
 
 
 def make_images(size: int = SIZE, seed: int = 0) -> Tensor:
-    """Noise in which one of four quarters is lit; samples take turns."""
+    """Noise in which one of four quarters is bright, in turn."""
     images = torch.rand(size, *SHAPE, generator=Generator().manual_seed(seed)) * 0.8
     for number, image in enumerate(images):
         top, left = 8 * (number // 2 % 2), 8 * (number % 2)
@@ -94,7 +94,7 @@ def test_sequence_and_parallel_give_the_same_bits(make: Callable[..., Method]) -
     try:
         methods = [make(learners=3, parallel=parallel) for parallel in (False, True)]
     except BadSettings:
-        return  # a method of one learner, which has nobody to run beside
+        return  # the method allows only one learner
     for n in range(2):
         one, other = (ask(method, make_images(seed=n)).probabilities for method in methods)
         assert torch.equal(one, other)
@@ -123,7 +123,7 @@ def test_a_bad_query_is_refused_before_anything_changes(make: Callable[..., Meth
         with pytest.raises(BadQuery):
             ask(method, spoil(make_images()))
         assert_same_state(before, method.state())
-    ask(method, make_images())  # and it goes on
+    ask(method, make_images())  # and it continues
 
 
 def test_an_error_in_the_middle_of_a_step_changes_nothing(
@@ -222,7 +222,7 @@ def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable
 def test_weights_that_are_not_finite_are_replaced_by_the_last_good_ones(make: Callable[..., Method]) -> None:
     method = make()
     if not method.learns:
-        return  # nothing that a query does can spoil them
+        return  # queries cannot change its weights
     ask(method, make_images())
     with torch.no_grad():
         for learner in method.learners:
@@ -241,17 +241,17 @@ def test_no_gradient_outlives_a_step(make: Callable[..., Method]) -> None:
 
 @pytest.fixture
 def only_new_objects() -> Iterator[None]:
-    """`gc` leaves out what is there already: the libraries' million objects, among which no query can be."""
+    """Make `gc` skip the libraries' million existing objects, none of which is a query."""
     gc.freeze()
     yield
     gc.unfreeze()
 
 
 def test_nothing_of_the_query_remains(make: Callable[..., Method], only_new_objects: None) -> None:
-    """After the `with`, no living tensor has the query's rows, but for the prediction's."""
+    """After the `with`, only the prediction has as many rows as the query."""
     method = make()
     if method.keeps_target:
-        return  # it says so, and is refused where that matters
+        return  # it is refused where burning is on
     images = make_images()
     with Query(images) as query:
         prediction = method.step(query)
@@ -280,7 +280,7 @@ def test_predicting_changes_nothing(make: Callable[..., Method]) -> None:
 
 @pytest.fixture(scope="module")
 def learned() -> list[dict[str, Tensor]]:
-    """The states of two learners that have learned the source; methods that trust sure samples need some."""
+    """The states of two warm learners. Some methods learn only from confident predictions."""
     torch.set_num_threads(1)
     learners = make_learners(make_source(), 2, seed=0, settings=LearnerSettings(warmup=10, warmup_batch=64))
     warm_up(learners, Sequence(threads=1), make_source(), Augment())
@@ -299,7 +299,7 @@ def test_predict_then_adapt_predicts_with_the_previous_weights(
     before = method.predict(make_images()).probabilities
     assert torch.equal(ask(method, make_images()).probabilities, before)
     if method.learns:
-        assert not torch.equal(method.predict(make_images()).probabilities, before), "and has adapted since"
+        assert not torch.equal(method.predict(make_images()).probabilities, before), "it adapts after predicting"
 
 
 def test_it_continues_from_its_state_with_the_same_bits(make: Callable[..., Method]) -> None:

@@ -1,4 +1,4 @@
-"""Accuracies are read off counts, sample by sample."""
+"""Accuracies follow from counts of samples."""
 
 import json
 

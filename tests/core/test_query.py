@@ -1,4 +1,4 @@
-"""A query is read once, inside `with`, and leaves nothing behind."""
+"""A query is readable inside `with` and leaves nothing behind."""
 
 import copy
 import gc

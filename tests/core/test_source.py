@@ -1,4 +1,4 @@
-"""The source draws with replacement, repeats itself, and says what is wrong with it."""
+"""The source draws with replacement, is reproducible, and reports bad data."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ IMAGES = torch.zeros(4, 1, 8, 8)
 
 
 def numbered(count: int) -> Source:
-    """Images that carry their own number as brightness."""
+    """Images whose brightness is their number."""
     images = torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(count, 3, 4, 4).clone()
     return Source(images, torch.arange(count) % 2)
 

@@ -1,4 +1,4 @@
-"""Bursts are not learned, learners that collapse get their last good weights back, and else nothing changes."""
+"""The guard does not learn bursts, restores collapsed learners, and otherwise changes nothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ def accuracy(prediction: Prediction, labels: Tensor) -> float:
 
 
 class Still(SourceOnly):
-    """Predicts and learns nothing more, so that only what a test does to it changes it."""
+    """Predicts but does not learn, so that only the test changes its weights."""
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         return Adaptation()
@@ -57,7 +57,7 @@ def warm(source: Source) -> list[dict[str, Tensor]]:
 
 @pytest.fixture
 def make(source: Source, warm: list[dict[str, Tensor]], monkeypatch: pytest.MonkeyPatch) -> Make:
-    """A method that knows what is usual after four queries, and copies good weights every other one."""
+    """A method whose guard knows the usual mix after four queries and copies good weights every second query."""
     monkeypatch.setattr("crodobo.guard.guard.TRUST", 4 * SIZE)
     monkeypatch.setattr("crodobo.guard.guard.EVERY", 2 * SIZE)
 
@@ -72,7 +72,7 @@ def make(source: Source, warm: list[dict[str, Tensor]], monkeypatch: pytest.Monk
 
 @pytest.fixture
 def healthy(make: Make) -> Method:
-    """Two learners that have met eight mixed queries."""
+    """Two learners after eight mixed queries."""
     method = make(Still)
     for seed in range(8):
         ask(method, mixed(seed)[0])

@@ -1,4 +1,4 @@
-"""MDD's loss against the probabilities it is written in, where those can still be told from 1, and beyond."""
+"""MDD's loss against its formula, also for saturated probabilities."""
 
 from math import log
 

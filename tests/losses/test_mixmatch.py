@@ -26,7 +26,7 @@ def test_sharpening_raises_and_normalises(size: int, classes: int, temperature: 
 
 
 def test_sharpening_by_hand() -> None:
-    """At T = ½ probabilities are squared: ¾ and ¼ become 9/10 and 1/10; at T = 1 they stay; certainty stays too."""
+    """At T = ½ probabilities are squared: ¾ and ¼ become 9/10 and 1/10; T = 1 and certainty change nothing."""
     torch.testing.assert_close(sharpen(torch.tensor([[0.75, 0.25]]), 0.5), torch.tensor([[0.9, 0.1]]))
     torch.testing.assert_close(sharpen(torch.tensor([[0.7, 0.2, 0.1]]), 1.0), torch.tensor([[0.7, 0.2, 0.1]]))
     torch.testing.assert_close(sharpen(torch.tensor([[1.0, 0.0]]), 0.5), torch.tensor([[1.0, 0.0]]))

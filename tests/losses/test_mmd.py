@@ -68,7 +68,7 @@ def test_a_batch_has_distance_zero_to_itself() -> None:
 
 
 def test_two_single_samples_have_a_closed_form() -> None:
-    """‖Δ‖² is its own mean, so that whatever the distance each kernel is exp(−1 / 2·2^k)."""
+    """‖Δ‖² is its own mean, so for any distance each kernel is exp(−1 / 2·2^k)."""
     expected = 2 * 5 - 2 * sum(exp(-1 / (2 * 2.0**k)) for k in range(-3, 2))
     assert float(mmd(draw(1, 1, 4), draw(2, 1, 4))) == pytest.approx(expected)
 

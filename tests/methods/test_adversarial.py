@@ -1,4 +1,4 @@
-"""Both sides of the gradient reversal, through the methods as they are, and the schedule that it follows."""
+"""Both sides of the gradient reversal in the adversarial methods, and its schedule."""
 
 from collections.abc import Callable
 from math import exp
@@ -60,7 +60,7 @@ CEILINGS = {"dann": 1.0, "cdan": 1.0, "cdan-e": 1.0, "mdd": 0.1}
 
 
 class Watched:
-    """A step of a method up to its gradients: what was encoded, the loss, the labels; no weight moves."""
+    """A step of a method up to its gradients: encodings, loss and labels. No weight changes."""
 
     def __init__(self, name: str, source: Source, images: Tensor, steps: int, **settings: Any) -> None:
         method = REGISTRY[name](source, warmup=0, threads=1, **settings)
@@ -84,7 +84,7 @@ class Watched:
             self.labels = source.labels[method.adapt(query, query.pixels()).bootstrap[0]]
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
-        """Of a loss, by the adversary's weights, then by the features of source and target."""
+        """Gradients of a loss by the adversary's weights, then by the features of source and target."""
         inputs = [*self.adversary.parameters(), *(encoded.features for encoded in self.encoded)]
         found = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True)
         return list(found)
@@ -148,7 +148,7 @@ def test_the_adversary_learns_and_is_reproducible(
 def test_a_discriminator_learns_to_recognise_a_different_domain(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    """With no reversal, the features do not hide the domain."""
+    """Without reversal the features do not hide the domain."""
     method = REGISTRY["dann"](source, warmup=5, warmup_batch=16, threads=1, ceiling=0.0, norm="running")
     images = 1 - make_images(16)
     for _ in range(15):
@@ -196,4 +196,4 @@ def test_the_schedule_continues_from_a_checkpoint(
     for seed in range(3):
         ask(method, make_images(4, seed))
     other.load_state(method.state())
-    assert other.progress == method.progress == 0.03
+    assert other.progress == method.progress == pytest.approx(0.03)

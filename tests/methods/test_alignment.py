@@ -89,7 +89,7 @@ def test_steps_match_a_joint_loss(
 def test_with_weight_zero_the_query_has_no_effect(
     name: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    """Other queries of the same size then lead to the same weights, which are those of source-only."""
+    """Different queries of the same size lead to the same weights as source-only."""
     settings = {"warmup": 0, "threads": 1}
     methods = [REGISTRY[name](source, weight=0.0, **settings) for _ in range(2)]
     methods.append(REGISTRY["source-only"](source, **settings))

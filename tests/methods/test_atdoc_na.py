@@ -52,7 +52,7 @@ def test_a_sample_has_no_vote_on_itself() -> None:
 def test_a_step_matches_the_formula(
     steps: int, source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
-    """At the start the vote counts nothing, at the end 0.2."""
+    """The weight of the vote rises from 0 to 0.2."""
     method, images = ATDOCNA(source, warmup=0, threads=1, burn="off"), make_images(9)
     method.expect(10)
     method.steps = steps
@@ -83,7 +83,7 @@ def test_a_step_matches_the_formula(
         method.learners[0].network.named_parameters(), hand.network.parameters(), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6, msg=name)
-        if moments := optimiser.state.get(theirs):  # a first step of Adam shows little but the gradient's sign
+        if moments := optimiser.state.get(theirs):  # Adam's first step shows only the sign of the gradient
             gradient = method.learners[0].optimiser.state[ours]["exp_avg"]
             torch.testing.assert_close(gradient, moments["exp_avg"], atol=1e-10, rtol=1e-6, msg=name)
     bank[0][drawn], bank[1][drawn] = normed, p.detach().numpy()

@@ -1,4 +1,4 @@
-"""ConDA: its buffer against sorting, its step by hand, what it keeps and where it is refused."""
+"""ConDA: its buffer against sorting, its step by hand, what it keeps and when it is refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def test_draws_return_stored_samples_with_their_labels(generator: Generator) -> 
 def test_steps_match_the_formula(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], by_hand: Any, views_of: Any
 ) -> None:
-    """The first query has nothing to be mixed with; later ones are mixed with the surest of those before."""
+    """Queries after the first are mixed with the most confident samples of earlier ones."""
     method = ConDA(source, warmup=0, threads=1, burn="off", buffer=8, mix_weight=0.7)
     hand, views = by_hand(method), views_of(method)
     optimiser = hand.adam([*hand.network.backbone.parameters(), *hand.network.bottleneck.parameters()])
@@ -81,7 +81,7 @@ def test_steps_match_the_formula(
         method.learners[0].network.named_parameters(), hand.network.parameters(), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6, msg=name)
-        if moments := optimiser.state.get(theirs):  # a first step of Adam shows little but the gradient's sign
+        if moments := optimiser.state.get(theirs):  # Adam's first step shows only the sign of the gradient
             gradient = method.learners[0].optimiser.state[ours]["exp_avg"]
             torch.testing.assert_close(gradient, moments["exp_avg"], atol=1e-10, rtol=1e-6, msg=name)
 

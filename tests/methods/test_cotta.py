@@ -1,4 +1,4 @@
-"""CoTTA: its teacher, its labels, its student's step and what is restored, each against the definition."""
+"""CoTTA: teacher, labels, student step and reset, each against its definition."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -63,7 +63,7 @@ def test_the_student_takes_an_adam_step_towards_the_teachers_labels(
 def test_about_one_percent_of_the_student_is_reset_exactly(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    """Against a twin without restoring, which draws and learns the same up to there."""
+    """Compared with a twin without reset that draws and learns the same."""
     methods = [CoTTA(source, **WARM, restore=share, views=1) for share in (0.01, 0.0)]
     for method in methods:
         ask(method, make_images(6))
@@ -109,7 +109,7 @@ def test_labels_are_averaged_over_views_only_below_the_bound(
     make_images: Callable[..., Tensor],
     with_query_statistics: Callable[..., Tensor],
 ) -> None:
-    """The bound is set just under and just over the source model's mean confidence."""
+    """The bound is just below and just above the source model's mean confidence."""
     method = CoTTA(source, **WARM, views=7, augment=Counting())
     learner, images = method.learners[0], make_images(6)
     anchor = learner.part("anchor")

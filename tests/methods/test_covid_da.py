@@ -1,4 +1,4 @@
-"""COVID-DA*: one step of its three losses by hand, and what each of them reaches."""
+"""COVID-DA*: one step of its three losses by hand, and the parts that each loss changes."""
 
 from collections.abc import Callable
 from math import exp
@@ -61,7 +61,7 @@ def test_a_step_matches_the_formula(
     revisit(method, images)
     for ours, theirs in zip([*learner.network.parameters(), *played], copies, strict=True):
         torch.testing.assert_close(ours.detach(), theirs, atol=1e-8, rtol=1e-6)
-        gradient = learner.optimiser.state[ours]["exp_avg"]  # a first step of Adam shows little but its sign
+        gradient = learner.optimiser.state[ours]["exp_avg"]  # Adam's first step shows only its sign
         torch.testing.assert_close(gradient, optimiser.state[theirs]["exp_avg"], atol=1e-10, rtol=1e-6)
 
 
@@ -79,7 +79,7 @@ def test_all_classifiers_and_the_discriminator_learn(source: Source, make_images
 
 
 def test_each_loss_reaches_the_backbone(source: Source, make_images: Callable[..., Tensor]) -> None:
-    """From one start, a step with it and a step without it end in other weights of the backbone."""
+    """A step with a loss and a step without it give different backbone weights."""
     ends = []
     for weights in ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0)):
         options = dict(zip(("adversarial_weight", "agreement_weight"), weights, strict=True))

@@ -33,7 +33,7 @@ def adam(weights: list[Tensor], gradients: list[Tensor], moments: list[list[Tens
 
 
 class Plain:
-    """CroDoBo as METHOD says it, with none of the package's losses, learners or engine."""
+    """CroDoBo from its formulas, without the package's losses, learners and engine."""
 
     def __init__(self, method: CroDoBo) -> None:
         self.networks: list[Network] = [copy.deepcopy(learner.network) for learner in method.learners]
@@ -91,7 +91,7 @@ def test_three_steps_match_a_plain_derivation(learners: int) -> None:
 
 @pytest.mark.usefixtures("_in_double_precision")
 def test_pseudo_labels_are_taken_before_any_learner_is_updated() -> None:
-    """With steps so large that they change the predictions, only labels from before give the plain derivation."""
+    """Steps are large enough to change predictions, so labels taken too late would show."""
     method = CroDoBo(make_source(), learners=2, warmup=0, tau=0.0, lr=0.03, augment=IDENTITY, parallel=False)
     plain = Plain(method)
     images = torch.rand(8, 1, 16, 16, generator=Generator().manual_seed(3))

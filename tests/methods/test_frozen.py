@@ -1,4 +1,4 @@
-"""no-adaptation and bn-statistics: nothing changes, and the statistics are those that they say."""
+"""no-adaptation and bn-statistics: nothing changes, and they use the right statistics."""
 
 from collections.abc import Callable
 from typing import Any

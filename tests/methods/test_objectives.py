@@ -32,7 +32,7 @@ def diversity(p: Tensor) -> Tensor:
 
 
 def confident(p: Tensor, given: Tensor) -> Tensor:
-    """Cross-entropy to the labels given, where they are given with confidence, over the whole batch."""
+    """Cross-entropy to confident labels, divided by the whole batch."""
     losses = [-row[g.argmax()].log() for row, g in zip(p, given, strict=True) if g.max() >= TAU]
     return sum(losses, torch.zeros(())) / len(p)
 
@@ -206,7 +206,7 @@ def test_nothing_of_a_mixed_query_remains(source: Source, make_images: Callable[
 
 
 class Scripted:
-    """In a learner's place: keeps the inputs of its forward and gives logits from a table."""
+    """A stand-in for a learner that records its inputs and returns logits from a table."""
 
     def __init__(self, logits: Tensor) -> None:
         self.generator, self.logits, self.seen = Generator().manual_seed(3), logits, torch.empty(0)

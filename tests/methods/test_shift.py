@@ -1,4 +1,4 @@
-"""A shift that adaptation must mend: the target is brighter and of a seventh of the contrast."""
+"""A shift that adaptation must repair: the target is brighter and has a seventh of the contrast."""
 
 from collections.abc import Callable
 from functools import cache
@@ -32,7 +32,7 @@ def quarters(size: int, seed: int) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(scope="module")
 def accuracy() -> Callable[..., float]:
-    """The online accuracy of a method on the shifted stream; all methods get the same warm learners."""
+    """The online accuracy of a method on the shifted stream; all methods start from the same learners."""
     source, (images, labels) = Source(*quarters(64, seed=0)), quarters(160, seed=1)
     warm = make_learners(source, 2, 0, MethodSettings(**WARM))
     warm_up(warm, Sequence(1), source, Augment())

@@ -1,4 +1,4 @@
-"""A query that is shorter than others counts by its share of the largest; adversaries go with less momentum."""
+"""A short query counts by its share of the largest. Adversarial methods use less momentum."""
 
 from collections.abc import Callable
 from typing import Any

@@ -16,7 +16,7 @@ from crodobo.nn.network import Encoded
 
 
 def nearest_centroids(features: np.ndarray, logits: np.ndarray) -> list[int]:
-    """Sample by sample: the class with the largest cosine, among those that are predicted at all; two rounds."""
+    """For each sample the predicted class with the largest cosine, in two rounds."""
     extended = [np.append(row, 1.0) / np.linalg.norm(np.append(row, 1.0)) for row in features]
     share = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     predicted = set(logits.argmax(axis=1).tolist())
@@ -67,7 +67,7 @@ def test_a_step_matches_the_formula(
         method.learners[0].network.named_parameters(), hand.network.parameters(), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6, msg=name)
-        if moments := optimiser.state.get(theirs):  # a first step of Adam shows little but the gradient's sign
+        if moments := optimiser.state.get(theirs):  # Adam's first step shows only the sign of the gradient
             gradient = method.learners[0].optimiser.state[ours]["exp_avg"]
             torch.testing.assert_close(gradient, moments["exp_avg"], atol=1e-10, rtol=1e-6, msg=name)
 

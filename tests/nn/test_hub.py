@@ -1,4 +1,4 @@
-"""Pretrained weights where there is no network."""
+"""Pretrained weights without a network."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""A learner steps whole or not at all, repeats itself, and goes on from where it was stored."""
+"""A learner steps completely or not at all, is reproducible, and continues from a stored state."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def source_loss(learner: Learner, source: Source, size: int = 16) -> Tensor:
 
 
 def practised(source: Source, seed: int = 0) -> Learner:
-    """A learner with moments and BatchNorm statistics to lose."""
+    """A learner that has moments and BatchNorm statistics."""
     learner = make(source, seed)
     for _ in range(2):
         assert learner.update(source_loss(learner, source))

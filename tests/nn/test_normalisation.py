@@ -1,4 +1,4 @@
-"""BatchNorm uses the statistics it is told to, and keeps its own."""
+"""BatchNorm uses the chosen statistics and keeps its running ones."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def lived_in(layer: nn.Module) -> nn.Module:
-    """Statistics and affine weights unlike the initial ones."""
+    """Set statistics and affine weights that differ from the initial ones."""
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, tensor in [*layer.named_parameters(), *layer.named_buffers()]:

@@ -1,4 +1,4 @@
-"""Weights files are read without running what they may carry."""
+"""Weights files are read without running code in them."""
 
 import os
 import pickle

@@ -86,6 +86,7 @@ class Method(ABC):
         self.steps = 0
         self.largest = 0  # samples of the largest query so far
         self._expected: int | None = None
+        self._undo: Snapshot | None = None  # from before the last step
         Sequence(self.engine.threads).map(self.prepare, self.learners)
         self.guard = Guard(self.learners, source) if self.settings.guard and self.learns else None
 
@@ -128,12 +129,12 @@ class Method(ABC):
         for learner in self.learners:
             # Adam would take a full step on a handful of samples, however noisy their gradient.
             learner.share = len(images) / largest
-        before = self.snapshot()
+        self._undo = self.snapshot(self._undo)
         try:
             with self.engine.torch_threads():
                 prediction = self._guarded_step(query, images, order or self.settings.order)
         except BaseException:
-            self.restore(before)
+            self.restore(self._undo)
             raise
         self.steps, self.largest = self.steps + 1, largest
         return prediction
@@ -186,9 +187,17 @@ class Method(ABC):
         if self.guard:
             self.guard.load_state(with_prefix("guard.", state))
 
-    def snapshot(self) -> Snapshot:
-        """A copy of everything that a step can change. `restore` returns to it."""
-        state = {name: value.clone() for name, value in self.state().items()}
+    @torch.no_grad()
+    def snapshot(self, reuse: Snapshot | None = None) -> Snapshot:
+        """A copy of everything that a step can change. `restore` returns to it.
+
+        `reuse` is an old snapshot to overwrite. That saves allocating memory, which takes longer than the copying.
+        """
+        old = reuse.state if reuse else {}
+        state = {
+            name: old[name].copy_(value) if name in old and old[name].shape == value.shape else value.clone()
+            for name, value in self.state().items()
+        }
         return Snapshot(state, self.guard.snapshot() if self.guard else None)
 
     def restore(self, snapshot: Snapshot) -> None:

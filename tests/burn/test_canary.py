@@ -15,7 +15,7 @@ from crodobo.burn.scan import scan
 from crodobo.core import pixels
 from crodobo.data.decode import decode
 from crodobo.nn.backbones import build_backbone
-from crodobo.nn.learner import Network
+from crodobo.nn.network import Network
 
 SEEDS = st.integers(0, 10**6).map(str)
 

@@ -104,7 +104,7 @@ def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audi
     [
         (("--runs", "15"), "error: There cannot be 15 shadow runs: they come in pairs, at least 4."),
         (("--runs", "2"), "error: There cannot be 2 shadow runs: they come in pairs, at least 4."),
-        (("--methods", "crodobo,nobody"), "error: there is no method 'nobody'"),
+        (("--methods", "crodobo,nobody"), "error: There is no method 'nobody'"),
         (("--methods", "ent,ent"), "error: There is no method to attack, or one is named twice."),
         (("--methods", "shot"), "error: shot has no online form"),
         (("--benchmark", "nothing"), "error: There is no benchmark 'nothing'"),

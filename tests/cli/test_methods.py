@@ -28,7 +28,7 @@ def test_every_method_is_listed(crodobo: Crodobo) -> None:
 def test_a_method_that_keeps_the_target_needs_burning_off(tmp_path: Path, crodobo: Crodobo) -> None:
     status, out, errors = crodobo(*RUN, "--method", "conda", "--out", tmp_path / "run")
     assert (status, out) == (2, "")
-    assert errors.startswith("error: conda keeps target data, which burning after reading forbids; ")
+    assert errors.startswith("error: conda keeps target data, and burning is on. ")
     assert "--burn off" in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "run").exists()
@@ -46,8 +46,8 @@ def test_a_method_without_an_online_form_is_refused(
 ) -> None:
     status, _, errors = crodobo(*RUN, "--method", method, "--burn", burning, "--out", tmp_path / "run")
     assert status == 2
-    assert errors.startswith(f"error: {method} goes over the whole target again and again, so it has no online form; ")
-    assert "crodobo compare --offline" in errors
+    assert errors.startswith(f"error: {method} needs the whole target again and again, so it has no online form. ")
+    assert "run this one in a comparison with the offline protocol" in errors
     assert not (tmp_path / "run").exists()
 
 

@@ -1,4 +1,4 @@
-"""What every registered method owes. A new method is picked up from the registry; it needs no test of its own here."""
+"""The contract of every registered method. A new method in the registry is tested automatically."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from crodobo.views.augment import Augment
 
 SHAPE = (1, 16, 16)
 SIZE = 13  # no other tensor here has so many rows
-# What costs a method time and changes nothing of what it owes, where it has such a setting.
+# Settings that make a method faster and do not affect the contract.
 FEWER = {"fisher_samples": 16, "views": 3}
 
 
@@ -27,7 +27,7 @@ def make_source() -> Source:
 
 
 def make_images(size: int = SIZE, seed: int = 0) -> Tensor:
-    """Noise in which one of four quarters is lit; samples take turns."""
+    """Noise in which one of four quarters is bright, in turn."""
     images = torch.rand(size, *SHAPE, generator=Generator().manual_seed(seed)) * 0.8
     for number, image in enumerate(images):
         top, left = 8 * (number // 2 % 2), 8 * (number % 2)
@@ -40,7 +40,7 @@ def ask(method: Method, images: Tensor) -> Any:
         return method.step(query)
 
 
-def snapshot(method: Method) -> dict[str, Tensor]:
+def copy_state(method: Method) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in method.state().items()}
 
 
@@ -77,7 +77,7 @@ def test_it_predicts_queries_of_any_size(make: Callable[..., Method], size: int)
     assert prediction.adaptation.skipped == 0
 
 
-def test_it_takes_bytes_and_floats_alike(make: Callable[..., Method]) -> None:
+def test_it_accepts_bytes_and_floats(make: Callable[..., Method]) -> None:
     numbers = torch.randint(256, (5, *SHAPE), dtype=torch.uint8)
     from_bytes, from_floats = ask(make(), numbers), ask(make(), numbers.float() / 255)
     torch.testing.assert_close(from_bytes.probabilities, from_floats.probabilities)
@@ -94,7 +94,7 @@ def test_sequence_and_parallel_give_the_same_bits(make: Callable[..., Method]) -
     try:
         methods = [make(learners=3, parallel=parallel) for parallel in (False, True)]
     except BadSettings:
-        return  # a method of one learner, which has nobody to run beside
+        return  # the method allows only one learner
     for n in range(2):
         one, other = (ask(method, make_images(seed=n)).probabilities for method in methods)
         assert torch.equal(one, other)
@@ -118,20 +118,20 @@ SPOILED: dict[str, Callable[[Tensor], Tensor]] = {
 def test_a_bad_query_is_refused_before_anything_changes(make: Callable[..., Method]) -> None:
     method = make()
     ask(method, make_images())
-    before = snapshot(method)
+    before = copy_state(method)
     for spoil in SPOILED.values():
         with pytest.raises(BadQuery):
             ask(method, spoil(make_images()))
         assert_same_state(before, method.state())
-    ask(method, make_images())  # and it goes on
+    ask(method, make_images())  # and it continues
 
 
-def test_an_error_in_the_middle_of_a_step_leaves_the_learners_as_they_were(
+def test_an_error_in_the_middle_of_a_step_changes_nothing(
     make: Callable[..., Method], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = make(parallel=False)
     ask(method, make_images())
-    before = {name: value for name, value in snapshot(method).items() if "generator" not in name}
+    before = copy_state(method)
     for learner in method.learners:
 
         def fail(*_: Tensor) -> bool:
@@ -141,8 +141,63 @@ def test_an_error_in_the_middle_of_a_step_leaves_the_learners_as_they_were(
         monkeypatch.setattr(learner, "predict", fail)
     with pytest.raises(MemoryError):
         ask(method, make_images(seed=1))
-    after = {name: value for name, value in method.state().items() if "generator" not in name}
-    assert_same_state(before, after)
+    assert_same_state(before, method.state())
+
+
+def assert_same_future(method: Method, undisturbed: Method) -> None:
+    """Both methods continue with the same bits."""
+    for n in range(7, 9):
+        one, two = (ask(each, make_images(seed=n)).probabilities for each in (method, undisturbed))
+        assert torch.equal(one, two)
+    assert_same_state(method.state(), undisturbed.state())
+
+
+def test_a_step_that_fails_after_its_updates_leaves_no_trace(
+    make: Callable[..., Method], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, undisturbed = make(), make()
+    for each in (method, undisturbed):
+        ask(each, make_images())
+    before, guarded = copy_state(method), method.guard and method.guard.snapshot()
+    adapt = method.adapt
+
+    def adapt_and_fail(query: Query, images: Tensor) -> None:
+        adapt(query, images)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(method, "adapt", adapt_and_fail)
+        with pytest.raises(MemoryError):
+            ask(method, make_images(seed=1))
+    assert_same_state(before, method.state())
+    assert method.guard is None or same_objects(method.guard.snapshot(), guarded)
+    assert_same_future(method, undisturbed)
+
+
+def test_a_restored_snapshot_undoes_steps_completely(make: Callable[..., Method]) -> None:
+    method, undisturbed = make(), make()
+    for each in (method, undisturbed):
+        ask(each, make_images())
+    guarded, snapshot = method.guard and method.guard.snapshot(), method.snapshot()
+    for n in range(1, 3):
+        ask(method, make_images(seed=n))
+    if method.guard:
+        method.guard.good = method.guard.next = None
+    method.restore(snapshot)
+    assert method.guard is None or same_objects(method.guard.snapshot(), guarded)
+    assert_same_future(method, undisturbed)
+
+
+def same_objects(left: Any, right: Any) -> bool:
+    return all(one is other for one, other in zip(left, right, strict=True))
+
+
+def test_the_callers_number_of_torch_threads_is_restored(make: Callable[..., Method]) -> None:
+    torch.set_num_threads(2)
+    method = make()
+    ask(method, make_images())
+    method.predict(make_images())
+    assert torch.get_num_threads() == 2
 
 
 def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable[..., Method]) -> None:
@@ -151,7 +206,7 @@ def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable
     with torch.no_grad():
         for learner in method.learners:
             learner.network.bottleneck[0].weight[0, 0] = float("nan")
-    before = snapshot(method)
+    before = copy_state(method)
     prediction = ask(method, make_images(seed=1))
     changed = [
         name
@@ -167,14 +222,14 @@ def test_a_loss_that_is_not_finite_moves_no_weight_and_is_counted(make: Callable
 def test_weights_that_are_not_finite_are_replaced_by_the_last_good_ones(make: Callable[..., Method]) -> None:
     method = make()
     if not method.learns:
-        return  # nothing that a query does can spoil them
+        return  # queries cannot change its weights
     ask(method, make_images())
     with torch.no_grad():
         for learner in method.learners:
             learner.network.bottleneck[0].weight[0, 0] = float("nan")
     prediction = ask(method, make_images(seed=1))
     assert prediction.probabilities.isfinite().all()
-    assert "their last good weights, of 1 queries ago, are restored" in str(prediction.adaptation.restored)
+    assert "the weights from 1 query ago were restored" in str(prediction.adaptation.restored)
     assert not ask(method, make_images(seed=2)).adaptation.restored
 
 
@@ -186,17 +241,17 @@ def test_no_gradient_outlives_a_step(make: Callable[..., Method]) -> None:
 
 @pytest.fixture
 def only_new_objects() -> Iterator[None]:
-    """`gc` leaves out what is there already: the libraries' million objects, among which no query can be."""
+    """Make `gc` skip the libraries' million existing objects, none of which is a query."""
     gc.freeze()
     yield
     gc.unfreeze()
 
 
-def test_nothing_of_the_query_stays(make: Callable[..., Method], only_new_objects: None) -> None:
-    """After the `with`, no living tensor has the query's rows, but for the prediction's."""
+def test_nothing_of_the_query_remains(make: Callable[..., Method], only_new_objects: None) -> None:
+    """After the `with`, only the prediction has as many rows as the query."""
     method = make()
     if method.keeps_target:
-        return  # it says so, and is refused where that matters
+        return  # it is refused where burning is on
     images = make_images()
     with Query(images) as query:
         prediction = method.step(query)
@@ -217,7 +272,7 @@ def test_nothing_of_the_query_stays(make: Callable[..., Method], only_new_object
 
 def test_predicting_changes_nothing(make: Callable[..., Method]) -> None:
     method = make()
-    before = snapshot(method)
+    before = copy_state(method)
     first, second = method.predict(make_images()), method.predict(make_images())
     assert torch.equal(first.probabilities, second.probabilities)
     assert_same_state(before, method.state())
@@ -225,7 +280,7 @@ def test_predicting_changes_nothing(make: Callable[..., Method]) -> None:
 
 @pytest.fixture(scope="module")
 def learned() -> list[dict[str, Tensor]]:
-    """The states of two learners that have learned the source; methods that trust sure samples need some."""
+    """The states of two warm learners. Some methods learn only from confident predictions."""
     torch.set_num_threads(1)
     learners = make_learners(make_source(), 2, seed=0, settings=LearnerSettings(warmup=10, warmup_batch=64))
     warm_up(learners, Sequence(threads=1), make_source(), Augment())
@@ -233,7 +288,7 @@ def learned() -> list[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("norm", ["mixed", "running", "query"])
-def test_predict_then_adapt_answers_with_the_model_from_before(
+def test_predict_then_adapt_predicts_with_the_previous_weights(
     make: Callable[..., Method], kind: type[Method], learned: list[dict[str, Tensor]], norm: str
 ) -> None:
     settings = kind.Settings.of(norm=norm)
@@ -244,10 +299,10 @@ def test_predict_then_adapt_answers_with_the_model_from_before(
     before = method.predict(make_images()).probabilities
     assert torch.equal(ask(method, make_images()).probabilities, before)
     if method.learns:
-        assert not torch.equal(method.predict(make_images()).probabilities, before), "and has adapted since"
+        assert not torch.equal(method.predict(make_images()).probabilities, before), "it adapts after predicting"
 
 
-def test_it_goes_on_from_its_state_as_if_nothing_had_happened(make: Callable[..., Method]) -> None:
+def test_it_continues_from_its_state_with_the_same_bits(make: Callable[..., Method]) -> None:
     method, other = make(seed=0), make(seed=9)
     ask(method, make_images())
     other.load_state({name: value.contiguous().clone() for name, value in method.state().items()})
@@ -257,7 +312,7 @@ def test_it_goes_on_from_its_state_as_if_nothing_had_happened(make: Callable[...
     assert_same_state(method.state(), other.state())
 
 
-def test_its_state_holds_no_sample(make: Callable[..., Method]) -> None:
+def test_its_state_contains_no_sample(make: Callable[..., Method]) -> None:
     method = make()
     ask(method, make_images())
     if not method.keeps_target:
@@ -265,14 +320,14 @@ def test_its_state_holds_no_sample(make: Callable[..., Method]) -> None:
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_it_adapts_whatever_mode_the_caller_is_in(make: Callable[..., Method], mode: Callable[[], Any]) -> None:
+def test_it_adapts_in_every_autograd_mode(make: Callable[..., Method], mode: Callable[[], Any]) -> None:
     expected = ask(make(), make_images()).probabilities
     method = make()
     with mode():
         assert torch.equal(ask(method, make_images()).probabilities, expected)
 
 
-def test_a_query_of_images_that_want_a_gradient_gets_none(make: Callable[..., Method]) -> None:
+def test_images_that_require_a_gradient_get_none(make: Callable[..., Method]) -> None:
     images = make_images().requires_grad_()
     with Query(images) as query:
         make().step(query)
@@ -287,11 +342,11 @@ def test_predict_refuses_what_step_refuses(make: Callable[..., Method]) -> None:
 
 
 @pytest.mark.parametrize("learners", ["two", 1.5, -1])
-def test_a_number_of_learners_that_is_none_is_refused(make: Callable[..., Method], learners: object) -> None:
+def test_an_invalid_number_of_learners_is_refused(make: Callable[..., Method], learners: object) -> None:
     with pytest.raises(BadSettings):
         make(learners=learners)
 
 
-def test_a_setting_that_it_does_not_have_is_named(make: Callable[..., Method]) -> None:
+def test_an_unknown_setting_is_named(make: Callable[..., Method]) -> None:
     with pytest.raises(BadSettings, match="no setting temperature"):
         make(temperature=3)

@@ -1,4 +1,4 @@
-"""What every method with an offline form owes, found in the registry like those of the stream."""
+"""The contract of every method with an offline form."""
 
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ OFFLINE = sorted(name for name, method in REGISTRY.items() if "offline" in metho
 
 
 def make_images(size: int, seed: int) -> Tensor:
-    """Noise in which one of four quarters is lit; samples take turns."""
+    """Noise in which one of four quarters is bright, in turn."""
     images = torch.rand(size, 1, 16, 16, generator=Generator().manual_seed(seed)) * 0.6
     for number, image in enumerate(images):
         top, left = 8 * (number // 2 % 2), 8 * (number % 2)
@@ -35,14 +35,14 @@ def make(name: str, **settings: Any) -> Method:
 
 @cache
 def finished(name: str, parallel: bool) -> tuple[Method, Tensor, ConfusionMatrix]:
-    """A method of two learners after a run of one epoch, a weight from before it, and the score."""
+    """A method of two learners after one epoch, a copy of a weight before it, and the score."""
     method = make(name, learners=2, parallel=parallel)
     before = method.learners[0].network.bottleneck[0].weight.clone()
     return method, before, offline(method, TARGET, TRUTH, size=5, epochs=1, seed=0)
 
 
 @pytest.mark.parametrize("name", OFFLINE)
-def test_the_same_seed_gives_the_same_confusion_and_the_same_bits_in_sequence_and_in_parallel(name: str) -> None:
+def test_sequence_and_parallel_give_the_same_confusion_and_bits(name: str) -> None:
     (one, _, score), (other, _, again) = (finished(name, parallel) for parallel in (False, True))
     assert score.samples == len(TARGET)
     assert torch.equal(score.counts, again.counts)
@@ -63,7 +63,7 @@ def test_a_run_learns_and_ends_with_finite_predictions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OFFLINE)
-def test_batches_of_one_leave_no_update_out(name: str) -> None:
+def test_batches_of_one_skip_no_update(name: str) -> None:
     method = make(name)
     skipped, revisit = [], method.revisit
 

@@ -1,4 +1,4 @@
-"""Accuracies are read off counts, sample by sample."""
+"""Accuracies follow from counts of samples."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_accuracies_by_hand() -> None:
     assert matrix.class_average == pytest.approx(0.75)
 
 
-def test_nothing_counted_is_no_accuracy() -> None:
+def test_accuracy_is_zero_without_samples() -> None:
     matrix = ConfusionMatrix(2)
     assert (matrix.samples, matrix.accuracy, matrix.class_average) == (0, 0, 0)
     assert matrix.per_class == [None, None]
@@ -57,7 +57,7 @@ def test_accuracy_is_the_share_of_hits_however_the_samples_are_batched(pairs: li
         assert accuracy == (pytest.approx(sum(of_class) / len(of_class)) if of_class else None)
 
 
-def test_labels_of_eight_bits_are_counted_right() -> None:
+def test_eight_bit_labels_do_not_overflow() -> None:
     matrix = ConfusionMatrix(20)
     matrix.update(torch.tensor([13]), torch.tensor([13], dtype=torch.uint8))
     assert matrix.counts[13, 13] == 1
@@ -72,7 +72,7 @@ def test_online_accuracy_weighs_samples_not_queries() -> None:
     assert [(row.query, row.samples, row.correct) for row in record.rows] == [(1, 4, 4), (2, 1, 0)]
 
 
-def test_a_row_tells_how_the_query_was_taken_in() -> None:
+def test_a_row_records_the_adaptation_to_the_query() -> None:
     record = StreamRecord(ConfusionMatrix(3))
     taken = prediction([0, 1], confidence=0.7, agreement=0.5, adaptation=Adaptation(kept=0.25, skipped=1))
     record.add(taken, torch.tensor([0, 2]), seconds=2.0)
@@ -97,7 +97,7 @@ def test_a_refused_query_keeps_its_place_and_counts_in_no_accuracy() -> None:
     assert [row.query for row in record.rows] == [1, 3]
 
 
-def test_a_record_comes_back_from_plain_data_and_goes_on() -> None:
+def test_a_record_restored_from_plain_data_continues() -> None:
     record = StreamRecord(ConfusionMatrix(3))
     restored = Adaptation(restored="the learners had collapsed", held=True)
     record.add(prediction([0, 1], adaptation=restored), torch.tensor([0, 2]), seconds=0.1)

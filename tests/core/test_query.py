@@ -1,4 +1,4 @@
-"""A query is read once, inside `with`, and leaves nothing behind."""
+"""A query is readable inside `with` and leaves nothing behind."""
 
 import copy
 import gc
@@ -38,7 +38,7 @@ READS: dict[str, Callable[[Query], object]] = {
 }
 
 
-def test_an_open_query_gives_its_images_as_they_came() -> None:
+def test_an_open_query_returns_its_images_unchanged() -> None:
     images = torch.randint(256, (3, 2, 4, 5), dtype=torch.uint8)
     with Query(images.clone()) as query:
         assert len(query) == 3
@@ -65,8 +65,8 @@ def test_a_burned_query_cannot_be_read(read: Callable[[Query], object]) -> None:
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_query_is_not_read_outside_with(read: Callable[[Query], object]) -> None:
-    with pytest.raises(CrodoboError, match="inside `with query:`") as caught:
+def test_a_query_cannot_be_read_outside_with(read: Callable[[Query], object]) -> None:
+    with pytest.raises(CrodoboError, match=r"not open\. Read it inside `with query:`") as caught:
         read(Query(bright()))
     assert not isinstance(caught.value, QueryBurned)
 
@@ -133,14 +133,14 @@ def test_burning_overwrites_every_float_copy() -> None:
 
 
 @given(count=st.integers(1, 5))
-def test_burning_overwrites_everything_that_was_handed_over(count: int) -> None:
+def test_burning_overwrites_all_owned_tensors(count: int) -> None:
     with Query(bright()) as query:
         derived = [query.own(query.pixels().flip(-1) + number) for number in range(count)]
         assert all(tensor.all() for tensor in derived)
     assert not any(tensor.any() for tensor in derived)
 
 
-def test_a_query_says_how_many_bytes_it_has_overwritten() -> None:
+def test_a_query_counts_the_bytes_that_it_overwrites() -> None:
     images = bright(3)
     with Query(images) as query:
         query.pixels()
@@ -151,7 +151,7 @@ def test_a_query_says_how_many_bytes_it_has_overwritten() -> None:
     assert query.wiped == 3 * 64 + 3 * 64 * 4 + 5 * 8
 
 
-def test_memory_that_was_handed_over_twice_or_is_repeated_counts_once() -> None:
+def test_memory_that_is_owned_twice_or_expanded_counts_once() -> None:
     images = torch.rand(1, *SHAPE)
     with Query(images) as query:
         query.own(query.own(query.images))
@@ -161,7 +161,7 @@ def test_memory_that_was_handed_over_twice_or_is_repeated_counts_once() -> None:
     assert query.wiped == 64 * 4
 
 
-def test_what_could_not_be_overwritten_is_not_counted() -> None:
+def test_a_tensor_that_cannot_be_overwritten_is_not_counted() -> None:
     class Stubborn(Tensor):
         def zero_(self) -> Tensor:
             raise RuntimeError("no")
@@ -174,7 +174,7 @@ def test_what_could_not_be_overwritten_is_not_counted() -> None:
     assert query.wiped == 2 * 64 + 4
 
 
-def test_own_gives_back_the_same_tensor() -> None:
+def test_own_returns_the_same_tensor() -> None:
     view = torch.rand(2, 3)
     with Query(bright()) as query:
         assert query.own(view) is view
@@ -189,7 +189,7 @@ def test_burning_overwrites_tensors_that_are_part_of_a_gradient() -> None:
     assert product.count_nonzero() == 0
 
 
-def test_burning_overwrites_what_was_made_in_inference_mode() -> None:
+def test_burning_overwrites_tensors_made_in_inference_mode() -> None:
     other = torch.ones(3)
     with Query(bright()) as query:
         with torch.inference_mode():
@@ -199,7 +199,7 @@ def test_burning_overwrites_what_was_made_in_inference_mode() -> None:
     assert other.count_nonzero() == 0
 
 
-def test_a_query_that_nobody_read_is_overwritten_when_it_is_dropped() -> None:
+def test_an_unread_query_is_overwritten_when_it_is_deleted() -> None:
     images = bright()
     query = Query(images)
     assert images.all()
@@ -221,12 +221,12 @@ def test_a_read_only_array_is_refused() -> None:
         Query(images)
 
 
-def test_a_mirrored_array_is_refused_with_a_sentence() -> None:
+def test_an_array_with_negative_strides_is_refused() -> None:
     with pytest.raises(BadQuery):
         Query(np.ones((2, 3, 8, 8), dtype=np.uint8)[:, ::-1])
 
 
-def test_what_a_query_says_of_itself_shows_no_pixel() -> None:
+def test_the_repr_of_a_query_shows_no_pixel() -> None:
     query = Query(bright())
     assert repr(query) == "Query(closed)"
     with query:
@@ -239,7 +239,7 @@ def test_what_a_query_says_of_itself_shows_no_pixel() -> None:
     [bright(1), torch.zeros(2, *SHAPE), torch.ones(2, *SHAPE, dtype=torch.float64), torch.rand(2, *SHAPE).half()],
     ids=["uint8", "zeros", "float64", "float16"],
 )
-def test_sound_images_pass_the_check(images: Tensor) -> None:
+def test_valid_images_pass_the_check(images: Tensor) -> None:
     with Query(images) as query:
         query.check(SHAPE)
 
@@ -252,19 +252,19 @@ def test_sound_images_pass_the_check(images: Tensor) -> None:
         (torch.zeros(2, 1, 0, 8), "is empty"),
         (torch.zeros(2, *SHAPE, dtype=torch.int64), "type torch.int64; use uint8"),
         (torch.zeros(2, *SHAPE, dtype=torch.bool), "type torch.bool; use uint8"),
-        (torch.full((2, *SHAPE), 200.0), "outside 0 to 1; floats must lie in 0 to 1"),
-        (torch.zeros(2, 3, 8, 8), "images of 3×8×8, and the model takes 1×8×8"),
-        (torch.zeros(2, 1, 9, 8), "images of 1×9×8, and the model takes 1×8×8"),
+        (torch.full((2, *SHAPE), 200.0), "outside 0 to 1; floats must be in 0 to 1"),
+        (torch.zeros(2, 3, 8, 8), "images of 3×8×8, and the model expects 1×8×8"),
+        (torch.zeros(2, 1, 9, 8), "images of 1×9×8, and the model expects 1×8×8"),
     ],
     ids=["no-channels", "no-samples", "no-rows", "int64", "bool", "0-255-floats", "channels", "size"],
 )
-def test_unsound_images_are_refused_with_a_sentence(images: Tensor, sentence: str) -> None:
+def test_invalid_images_are_refused(images: Tensor, sentence: str) -> None:
     with Query(images) as query, pytest.raises(BadQuery, match=sentence):
         query.check(SHAPE)
 
 
 @given(bad=st.sampled_from([float("nan"), float("inf"), -float("inf")]), place=st.integers(0, 127))
-def test_one_pixel_that_is_not_a_number_is_found_anywhere(bad: float, place: int) -> None:
+def test_a_single_nan_or_infinite_pixel_is_found(bad: float, place: int) -> None:
     images = torch.rand(2, *SHAPE)
     images.view(-1)[place] = bad
     with Query(images) as query, pytest.raises(BadQuery, match="NaN or infinite"):
@@ -275,14 +275,14 @@ def test_one_pixel_that_is_not_a_number_is_found_anywhere(bad: float, place: int
     bad=st.floats(-1e6, -1e-6) | st.floats(1.0001, 1e6),
     place=st.integers(0, 127),
 )
-def test_one_pixel_out_of_range_is_found_anywhere(bad: float, place: int) -> None:
+def test_a_single_pixel_out_of_range_is_found(bad: float, place: int) -> None:
     images = torch.rand(2, *SHAPE)
     images.view(-1)[place] = bad
-    with Query(images) as query, pytest.raises(BadQuery, match="must lie in 0 to 1"):
+    with Query(images) as query, pytest.raises(BadQuery, match="must be in 0 to 1"):
         query.check(SHAPE)
 
 
-def test_a_refused_query_burns_too() -> None:
+def test_a_refused_query_is_burned_too() -> None:
     images = torch.full((2, *SHAPE), 7.0)
     with pytest.raises(BadQuery), Query(images) as query:
         query.check(SHAPE)

@@ -1,4 +1,4 @@
-"""The source draws with replacement, repeats itself, and says what is wrong with it."""
+"""The source draws with replacement, is reproducible, and reports bad data."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ IMAGES = torch.zeros(4, 1, 8, 8)
 
 
 def numbered(count: int) -> Source:
-    """Images that carry their own number as brightness."""
+    """Images whose brightness is their number."""
     images = torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(count, 3, 4, 4).clone()
     return Source(images, torch.arange(count) % 2)
 
@@ -49,7 +49,7 @@ def test_the_same_generator_state_draws_the_same() -> None:
     assert torch.equal(first.images, second.images)
 
 
-def test_a_generator_that_goes_on_draws_something_new() -> None:
+def test_the_next_draw_of_a_generator_is_different() -> None:
     source, generator = numbered(50), seeded(3)
     assert not torch.equal(source.bootstrap(20, generator).indices, source.bootstrap(20, generator).indices)
 
@@ -76,7 +76,7 @@ def test_changing_a_drawn_batch_leaves_the_source_alone() -> None:
     [[0, 1, 2, 1], np.array([0, 1, 2, 1], dtype=np.int32), torch.tensor([0, 1, 2, 1], dtype=torch.uint8)],
     ids=["list", "int32-array", "uint8-tensor"],
 )
-def test_labels_come_in_any_whole_type(labels: object) -> None:
+def test_labels_may_have_any_integer_type(labels: object) -> None:
     source = Source(IMAGES, labels)  # type: ignore[arg-type]
     assert source.labels.tolist() == [0, 1, 2, 1]
     assert source.labels.dtype == torch.int64
@@ -93,16 +93,16 @@ def test_a_source_knows_its_size_shape_and_classes() -> None:
 @pytest.mark.parametrize(
     ("labels", "classes", "sentence"),
     [
-        ([0, 1, 2, 3], ["cat", "dog"], "run from 0 to 3, but with 2 classes they must lie in 0 to 1"),
+        ([0, 1, 2, 3], ["cat", "dog"], "run from 0 to 3, but 2 classes are numbered 0 to 1"),
         ([-1, 0, 1, 1], ["cat", "dog"], "run from -1 to 1"),
         ([-1, 0, 1, 1], None, "run from -1 to 1"),
-        ([0, 0, 2, 2], ["cat", "dog", "emu"], "no sample of dog;"),
-        ([1, 1, 1, 1], ["cat", "dog", "emu"], "no sample of cat, emu;"),
-        ([0, 0, 2, 2], None, "no sample of 1;"),
+        ([0, 0, 2, 2], ["cat", "dog", "emu"], r"no sample of dog\."),
+        ([1, 1, 1, 1], ["cat", "dog", "emu"], r"no sample of cat, emu\."),
+        ([0, 0, 2, 2], None, r"no sample of 1\."),
         ([0, 0, 0, 0], None, "only one class"),
         ([0, 1, 0], None, r"4 images and labels of shape \(3,\)"),
         ([[0], [1], [0], [1]], None, r"4 images and labels of shape \(4, 1\)"),
-        ([0.0, 1.0, 0.0, 1.0], None, "labels are torch.float32; labels are whole class numbers"),
+        ([0.0, 1.0, 0.0, 1.0], None, r"labels are torch.float32\. Use whole class numbers"),
     ],
     ids=[
         "too-high",
@@ -117,7 +117,7 @@ def test_a_source_knows_its_size_shape_and_classes() -> None:
         "floats",
     ],
 )
-def test_bad_labels_are_refused_with_a_sentence(labels: list[int], classes: list[str] | None, sentence: str) -> None:
+def test_bad_labels_are_refused(labels: list[int], classes: list[str] | None, sentence: str) -> None:
     with pytest.raises(BadSource, match=sentence):
         Source(IMAGES, labels, classes)
 
@@ -125,15 +125,15 @@ def test_bad_labels_are_refused_with_a_sentence(labels: list[int], classes: list
 @pytest.mark.parametrize(
     ("images", "sentence"),
     [
-        (torch.full((4, 1, 8, 8), float("nan")), "the source has NaN"),
-        (torch.full((4, 1, 8, 8), float("inf")), "the source has NaN or infinite"),
-        (torch.full((4, 1, 8, 8), 2.0), "the source has pixels from 2 to 2"),
-        (torch.zeros(4, 8, 8), "the source has shape"),
-        (torch.zeros(0, 1, 8, 8), "the source is empty"),
-        (torch.zeros(4, 1, 8, 8, dtype=torch.int32), "the source has pixels of type torch.int32"),
+        (torch.full((4, 1, 8, 8), float("nan")), "The source has NaN"),
+        (torch.full((4, 1, 8, 8), float("inf")), "The source has NaN or infinite"),
+        (torch.full((4, 1, 8, 8), 2.0), "The source has pixels from 2 to 2"),
+        (torch.zeros(4, 8, 8), "The source has shape"),
+        (torch.zeros(0, 1, 8, 8), "The source is empty"),
+        (torch.zeros(4, 1, 8, 8, dtype=torch.int32), "The source has pixels of type torch.int32"),
     ],
     ids=["nan", "inf", "range", "shape", "empty", "int32"],
 )
-def test_bad_images_are_refused_with_a_sentence(images: torch.Tensor, sentence: str) -> None:
+def test_bad_images_are_refused(images: torch.Tensor, sentence: str) -> None:
     with pytest.raises(BadSource, match=sentence):
         Source(images, [0, 1, 0, 1])

@@ -1,5 +1,6 @@
-"""Engines give the same results in the same order, one after the other or at once."""
+"""Engines give the same results in the same order, in sequence and in parallel."""
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from crodobo.engine import Engine, Parallel, Sequence, make_engine
 from crodobo.nn.learner import Learner, make_learners
 from crodobo.views.augment import Augment
 
-PATIENCE = 20.0  # seconds until a thread that is never met gives up
+PATIENCE = 20.0  # seconds until a waiting thread gives up
 
 
 @pytest.fixture(params=["sequence", "parallel", "fewer-threads-than-learners"])
@@ -45,7 +46,7 @@ def test_an_engine_can_be_used_again(engine: Engine) -> None:
         assert engine.map(lambda number, shift=shift: number + shift, [1, 2]) == [1 + shift, 2 + shift]
 
 
-def test_arguments_of_unlike_length_are_refused(engine: Engine) -> None:
+def test_arguments_of_different_lengths_are_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match="zip"):
         engine.map(lambda a, b: a + b, [1, 2], [1])
 
@@ -90,19 +91,38 @@ def test_a_sequence_runs_in_the_calling_thread() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_operations_use_as_many_threads_as_told(threads: int) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_callers_number_of_threads_is_restored(threads: int, fails: bool) -> None:
+    def work(number: int) -> int:
+        if fails:
+            raise ArithmeticError("learner 0")
+        return number
+
+    for engine in (Sequence(threads), Parallel(workers=2, threads=threads)):
+        torch.set_num_threads(3 - threads)
+        with contextlib.suppress(ArithmeticError):
+            engine.map(work, range(2))
+        later: list[int] = []
+        thread = threading.Thread(target=lambda later=later: later.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert [torch.get_num_threads(), *later] == [3 - threads] * 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_operations_use_the_given_number_of_threads(threads: int) -> None:
     for engine in (Sequence(threads), Parallel(workers=2, threads=threads)):
         torch.set_num_threads(3 - threads)
         assert engine.map(lambda _: torch.get_num_threads(), range(3)) == [threads] * 3
 
 
 @pytest.mark.parametrize(("learners", "parallel"), [(1, True), (1, False), (2, False)])
-def test_one_learner_or_none_in_parallel_needs_no_thread(learners: int, parallel: bool) -> None:
+def test_without_parallel_learners_no_thread_is_started(learners: int, parallel: bool) -> None:
     engine = make_engine(learners, parallel=parallel)
     assert engine.map(lambda _: threading.get_ident(), range(learners)) == [threading.get_ident()] * learners
 
 
-def test_more_learners_than_cores_all_get_their_turn() -> None:
+def test_more_learners_than_cores_all_run() -> None:
     engine = make_engine(9, threads=1)
     names = engine.map(lambda number: (number, threading.get_ident()), range(9))
     assert [number for number, _ in names] == list(range(9))
@@ -116,7 +136,7 @@ def test_the_cores_are_shared_among_the_learners(learners: int, threads: int, mo
     assert make_engine(learners, threads=5).threads == 5
 
 
-def test_learners_come_out_the_same_to_the_bit_however_they_run(source: Source) -> None:
+def test_sequence_and_parallel_give_learners_with_the_same_bits(source: Source) -> None:
     settings = LearnerSettings.of(warmup=3, warmup_batch=8)
 
     def warmed_up(engine: Engine) -> list[Learner]:
@@ -131,7 +151,7 @@ def test_learners_come_out_the_same_to_the_bit_however_they_run(source: Source) 
 
 
 def test_an_interrupt_waits_for_the_learners_before_it_is_raised() -> None:
-    """Ctrl-C in the main thread while learners work: nothing may be undone under their hands."""
+    """Ctrl-C in the main thread while learners work: nothing may be undone before they finish."""
     code = """
 import os, signal, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background hands down "ignore"

@@ -114,7 +114,7 @@ def test_it_learns_in_any_gradient_mode(mode: Callable[[], Any]) -> None:
 def test_methods_that_need_the_whole_target_are_refused_online(name: str) -> None:
     method = REGISTRY[name](make_source(4), warmup=0, threads=1, burn="off")
     before = {part: value.clone() for part, value in method.state().items()}
-    with Query(make_target(3)[0]) as query, pytest.raises(BadSettings, match=f"^{name} goes over the whole") as refusal:
+    with Query(make_target(3)[0]) as query, pytest.raises(BadSettings, match=f"^{name} needs the whole") as refusal:
         method.step(query)
     assert "\n" not in str(refusal.value)
     changed = [part for part, value in method.state().items() if not torch.equal(value, before[part])]
@@ -123,6 +123,6 @@ def test_methods_that_need_the_whole_target_are_refused_online(name: str) -> Non
 
 @pytest.mark.parametrize("name", [name for name, kind in REGISTRY.items() if kind.keeps_target])
 def test_methods_that_keep_target_data_are_refused_when_burning_is_on(name: str) -> None:
-    with pytest.raises(BadSettings, match=f"^{name} keeps target data, .*--burn off") as refusal:
+    with pytest.raises(BadSettings, match=f"^{name} keeps target data, .*turn burning off") as refusal:
         REGISTRY[name](make_source(4), warmup=0)
     assert "\n" not in str(refusal.value)

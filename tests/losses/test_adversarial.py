@@ -40,7 +40,7 @@ def test_weights_are_shares_within_their_domain(source: np.ndarray, target: np.n
     assert float(scaled) == pytest.approx(float(weighted))
 
 
-def test_a_discriminator_that_cannot_tell_pays_the_logarithm_of_two() -> None:
+def test_an_undecided_discriminator_has_a_loss_of_ln_2() -> None:
     assert float(domain_confusion(torch.zeros(3), torch.zeros(5))) == pytest.approx(log(2))
 
 
@@ -66,7 +66,7 @@ def test_the_gradient_of_confusion_is_its_derivative(generator: Generator) -> No
 
 
 @pytest.mark.parametrize("coefficient", [0.0, 0.3, 1.0, 2.5])
-def test_reversal_keeps_the_value_and_turns_the_gradient(coefficient: float, generator: Generator) -> None:
+def test_reversal_keeps_the_value_and_reverses_the_gradient(coefficient: float, generator: Generator) -> None:
     features = torch.randn(3, 4, generator=generator).requires_grad_()
 
     def loss(values: Tensor) -> Tensor:
@@ -78,14 +78,14 @@ def test_reversal_keeps_the_value_and_turns_the_gradient(coefficient: float, gen
     torch.testing.assert_close(reversed_, -coefficient * plain)
 
 
-def test_a_reversal_reversed_is_none(generator: Generator) -> None:
+def test_two_reversals_cancel(generator: Generator) -> None:
     features = torch.randn(3, generator=generator).requires_grad_()
     twice = reverse_gradient(reverse_gradient(features, 1.0), 1.0)
     assert torch.equal(*(torch.autograd.grad((each**3).sum(), features)[0] for each in (twice, features)))
 
 
 @given(progress=st.floats(0, 1), ceiling=st.floats(0, 5))
-def test_the_ramp_is_its_formula(progress: float, ceiling: float) -> None:
+def test_the_ramp_matches_its_formula(progress: float, ceiling: float) -> None:
     assert ramp(progress, ceiling) == pytest.approx(ceiling * (2 / (1 + exp(-10 * progress)) - 1))
 
 

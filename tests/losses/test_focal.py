@@ -14,7 +14,7 @@ from crodobo.losses import focal
 
 
 @given(size=st.integers(1, 6), classes=st.integers(2, 5), gamma=st.floats(0, 5), seed=st.integers(0, 10_000))
-def test_it_is_that_of_its_formula(size: int, classes: int, gamma: float, seed: int) -> None:
+def test_it_matches_its_formula(size: int, classes: int, gamma: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     logits, labels = random.normal(size=(size, classes)) * 3, random.integers(classes, size=size)
     powers = np.exp(logits)
@@ -23,12 +23,12 @@ def test_it_is_that_of_its_formula(size: int, classes: int, gamma: float, seed: 
     assert float(focal(torch.from_numpy(logits), torch.from_numpy(labels), gamma)) == pytest.approx(expected, rel=1e-9)
 
 
-def test_without_focus_it_is_cross_entropy(generator: Generator) -> None:
+def test_with_gamma_zero_it_is_cross_entropy(generator: Generator) -> None:
     logits, labels = torch.randn(7, 4, generator=generator), torch.arange(7) % 4
     torch.testing.assert_close(focal(logits, labels, gamma=0.0), F.cross_entropy(logits, labels))
 
 
-def test_at_no_preference_between_two_it_is_a_quarter_of_cross_entropy() -> None:
+def test_for_two_equal_classes_it_is_a_quarter_of_cross_entropy() -> None:
     assert float(focal(torch.zeros(3, 2), torch.tensor([0, 1, 1]))) == pytest.approx(log(2) / 4)
 
 

@@ -1,4 +1,4 @@
-"""MDD's loss against the probabilities it is written in, where those can still be told from 1, and beyond."""
+"""MDD's loss against its formula, also for saturated probabilities."""
 
 from math import log
 
@@ -24,7 +24,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     gamma=st.floats(0, 8),
     seed=st.integers(0, 10_000),
 )
-def test_it_is_that_of_its_formula(source: int, target: int, classes: int, gamma: float, seed: int) -> None:
+def test_it_matches_its_formula(source: int, target: int, classes: int, gamma: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     on_source, on_target = random.normal(size=(source, classes)) * 3, random.normal(size=(target, classes)) * 3
     of_source, of_target = random.integers(classes, size=source), random.integers(classes, size=target)
@@ -35,7 +35,7 @@ def test_it_is_that_of_its_formula(source: int, target: int, classes: int, gamma
     assert loss.item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_where_the_softmax_saturates_it_stays_finite() -> None:
+def test_it_stays_finite_when_the_softmax_saturates() -> None:
     """At logits a, 0 the probability is 1 in floats; −log(1 − p) is a, and its derivative is 1."""
     source = torch.tensor([[0.0, 1e3]], requires_grad=True)
     target = torch.tensor([[1e3, 0.0]], requires_grad=True)
@@ -47,7 +47,7 @@ def test_where_the_softmax_saturates_it_stays_finite() -> None:
     torch.testing.assert_close(target.grad, torch.tensor([[1.0, -1.0]]))
 
 
-def test_no_preference_among_c_classes_has_a_closed_form() -> None:
+def test_uniform_predictions_have_a_closed_form() -> None:
     loss = margin_disparity(torch.zeros(2, 5), torch.tensor([0, 3]), torch.zeros(3, 5), torch.tensor([1, 2, 4]), 4.0)
     assert loss.item() == pytest.approx(4 * log(5) - log(4 / 5))
 

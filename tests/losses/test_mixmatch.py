@@ -26,7 +26,7 @@ def test_sharpening_raises_and_normalises(size: int, classes: int, temperature: 
 
 
 def test_sharpening_by_hand() -> None:
-    """At T = ½ probabilities are squared: ¾ and ¼ become 9/10 and 1/10; at T = 1 they stay; certainty stays too."""
+    """At T = ½ probabilities are squared: ¾ and ¼ become 9/10 and 1/10; T = 1 and certainty change nothing."""
     torch.testing.assert_close(sharpen(torch.tensor([[0.75, 0.25]]), 0.5), torch.tensor([[0.9, 0.1]]))
     torch.testing.assert_close(sharpen(torch.tensor([[0.7, 0.2, 0.1]]), 1.0), torch.tensor([[0.7, 0.2, 0.1]]))
     torch.testing.assert_close(sharpen(torch.tensor([[1.0, 0.0]]), 0.5), torch.tensor([[1.0, 0.0]]))
@@ -41,7 +41,7 @@ def test_mixing_goes_sample_by_sample(shape: list[int], seed: int) -> None:
 
 
 @given(labelled=st.integers(1, 5), unlabelled=st.integers(1, 7), classes=st.integers(2, 5), seed=seeds)
-def test_the_loss_is_that_of_its_formula(labelled: int, unlabelled: int, classes: int, seed: int) -> None:
+def test_the_loss_matches_its_formula(labelled: int, unlabelled: int, classes: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     on_labelled, on_unlabelled = (random.normal(size=(n, classes)) * 3 for n in (labelled, unlabelled))
     labels, guesses = (distributions(random, n, classes) for n in (labelled, unlabelled))

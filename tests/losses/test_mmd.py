@@ -42,13 +42,13 @@ def by_loops(source: np.ndarray, target: np.ndarray) -> float:
 
 
 @given(source=sizes, target=sizes, width=st.integers(1, 4), seed=seeds)
-def test_it_is_that_of_a_double_loop(source: int, target: int, width: int, seed: int) -> None:
+def test_it_matches_a_double_loop(source: int, target: int, width: int, seed: int) -> None:
     one, other = draw(seed, source, width), 3 * draw(seed + 1, target, width) + 1
     assert float(mmd(one, other)) == pytest.approx(by_loops(one.numpy(), other.numpy()), rel=1e-9, abs=1e-12)
 
 
 @given(source=sizes, target=sizes, seed=seeds, order=st.randoms(use_true_random=False))
-def test_it_is_positive_symmetric_and_blind_to_order_place_and_scale(
+def test_it_is_positive_symmetric_and_ignores_order_shift_and_scale(
     source: int, target: int, seed: int, order: Random
 ) -> None:
     one, other = draw(seed, source, 3), 2 * draw(seed + 1, target, 3)
@@ -61,19 +61,19 @@ def test_it_is_positive_symmetric_and_blind_to_order_place_and_scale(
     assert float(mmd(5 * one, 5 * other)) == pytest.approx(value), "the widths grow with the features"
 
 
-def test_a_batch_is_at_no_distance_from_itself() -> None:
+def test_a_batch_has_distance_zero_to_itself() -> None:
     batch = draw(0, 5, 3)
     assert float(mmd(batch, batch)) == pytest.approx(0, abs=1e-12)
     assert float(mmd(batch, batch.repeat(3, 1))) == pytest.approx(0, abs=1e-12)
 
 
-def test_one_sample_against_one_has_a_closed_form() -> None:
-    """‖Δ‖² is its own mean, so that whatever the distance each kernel is exp(−1 / 2·2^k)."""
+def test_two_single_samples_have_a_closed_form() -> None:
+    """‖Δ‖² is its own mean, so for any distance each kernel is exp(−1 / 2·2^k)."""
     expected = 2 * 5 - 2 * sum(exp(-1 / (2 * 2.0**k)) for k in range(-3, 2))
     assert float(mmd(draw(1, 1, 4), draw(2, 1, 4))) == pytest.approx(expected)
 
 
-def test_samples_that_are_all_one_point_give_zero_and_no_gradient() -> None:
+def test_identical_samples_give_zero_loss_and_gradient() -> None:
     source, target = (torch.full((size, 2), 0.3, requires_grad=True) for size in (3, 2))
     value = mmd(source, target)
     value.backward()
@@ -82,7 +82,7 @@ def test_samples_that_are_all_one_point_give_zero_and_no_gradient() -> None:
     assert not target.grad.any()
 
 
-def test_its_gradient_is_the_derivative_with_the_widths_held_still() -> None:
+def test_its_gradient_is_the_derivative_for_fixed_widths() -> None:
     source, target = draw(3, 3, 2), draw(4, 2, 2)
     both = torch.cat([source, target])
     mean = ((both[:, None] - both[None]) ** 2).sum() / (5 * 4)
@@ -100,7 +100,7 @@ def test_its_gradient_is_the_derivative_with_the_widths_held_still() -> None:
     torch.testing.assert_close(torch.autograd.grad(mmd(*inputs), inputs), expected)
 
 
-def test_following_the_gradient_draws_the_batches_together() -> None:
+def test_gradient_descent_moves_the_batches_together() -> None:
     source, target = draw(5, 6, 2), (draw(6, 6, 2) + 2).requires_grad_()
     first = mmd(source, target).item()
     for _ in range(20):

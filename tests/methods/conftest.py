@@ -1,4 +1,4 @@
-"""What the tests of methods share: double precision, images, and forwards that do without the package's learners."""
+"""Shared by the tests of methods: double precision, images, and steps without the package's learners."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -9,12 +9,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from crodobo import Method, Query, Source
-from crodobo.nn.learner import Network
+from crodobo.nn.network import Network
 
 
 @pytest.fixture
 def _in_double_precision() -> Iterator[None]:
-    """Adam divides by the gradient's size, so that a rounding error near zero would become a whole step."""
+    """Adam divides by the size of the gradient, so a rounding error near zero would become a full step."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -22,7 +22,7 @@ def _in_double_precision() -> Iterator[None]:
 
 @pytest.fixture
 def make_images(source: Source) -> Callable[..., Tensor]:
-    """Noisier images than the source's: one of four quarters is lit, samples take turns."""
+    """Noisier images than the source's: one of four quarters is bright, in turn."""
 
     def make(size: int, seed: int = 0, noise: float = 0.6) -> Tensor:
         images = torch.rand(size, 1, 16, 16, generator=Generator().manual_seed(seed)) * noise
@@ -36,7 +36,7 @@ def make_images(source: Source) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def ask() -> Callable[[Method, Tensor], Any]:
-    """Step on a query of these images; they stay as they are."""
+    """Step on a query with a copy of these images."""
 
     def step(method: Method, images: Tensor) -> Any:
         with Query(images.clone()) as query:
@@ -46,7 +46,7 @@ def ask() -> Callable[[Method, Tensor], Any]:
 
 
 class Hand:
-    """A learner's network and generator, copied, and torch's plain Adam: a step as one would write it oneself."""
+    """Copies of a learner's network and generator, and torch's plain Adam, for a step written by hand."""
 
     def __init__(self, method: Method, number: int = 0) -> None:
         learner = method.learners[number]
@@ -73,7 +73,7 @@ def by_hand() -> type[Hand]:
 
 @pytest.fixture
 def changed_since() -> Callable[[Method, dict[str, Tensor]], list[str]]:
-    """What of a method's state is no longer as it was, but for what it and its guard count of queries."""
+    """Names of changed tensors in a method's state, without its counters and its guard."""
 
     def names(method: Method, before: dict[str, Tensor]) -> list[str]:
         differing = [name for name, value in method.state().items() if not torch.equal(value, before[name])]
@@ -84,7 +84,7 @@ def changed_since() -> Callable[[Method, dict[str, Tensor]], list[str]]:
 
 @pytest.fixture
 def views_of() -> Callable[[Method], Generator]:
-    """A copy of the generator that a method makes the query's views with."""
+    """A copy of the generator for the query's views."""
 
     def copied(method: Method) -> Generator:
         generator = Generator()
@@ -122,7 +122,7 @@ class ByTheBatch(nn.Module):
 
 @pytest.fixture
 def with_query_statistics() -> Callable[[nn.Module, Tensor], Tensor]:
-    """A network's probabilities with all BatchNorm layers exchanged for the definition."""
+    """A network's probabilities with `ByTheBatch` in place of all BatchNorm layers."""
 
     def probabilities(network: nn.Module, images: Tensor) -> Tensor:
         network = copy.deepcopy(network).eval()

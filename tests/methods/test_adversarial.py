@@ -1,4 +1,4 @@
-"""Both sides of the gradient reversal, through the methods as they are, and the schedule that it follows."""
+"""Both sides of the gradient reversal in the adversarial methods, and its schedule."""
 
 from collections.abc import Callable
 from math import exp
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from crodobo import Query, Source, SourceOnly
 from crodobo.errors import BadQuery
 from crodobo.methods import REGISTRY
-from crodobo.nn.learner import Encoded
+from crodobo.nn.network import Encoded
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ CEILINGS = {"dann": 1.0, "cdan": 1.0, "cdan-e": 1.0, "mdd": 0.1}
 
 
 class Watched:
-    """A step of a method up to its gradients: what was encoded, the loss, the labels; no weight moves."""
+    """A step of a method up to its gradients: encodings, loss and labels. No weight changes."""
 
     def __init__(self, name: str, source: Source, images: Tensor, steps: int, **settings: Any) -> None:
         method = REGISTRY[name](source, warmup=0, threads=1, **settings)
@@ -84,7 +84,7 @@ class Watched:
             self.labels = source.labels[method.adapt(query, query.pixels()).bootstrap[0]]
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
-        """Of a loss, by the adversary's weights, then by the features of source and target."""
+        """Gradients of a loss by the adversary's weights, then by the features of source and target."""
         inputs = [*self.adversary.parameters(), *(encoded.features for encoded in self.encoded)]
         found = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True)
         return list(found)
@@ -117,7 +117,7 @@ def test_the_adversary_gets_the_gradient_and_the_features_its_reverse(
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("name", ADVERSARIES)
-def test_at_the_start_the_features_get_nothing_of_it(
+def test_at_the_start_the_features_get_no_reversed_gradient(
     name: str, source: Source, make_images: Callable[..., Tensor]
 ) -> None:
     watched = Watched(name, source, make_images(9), steps=0)
@@ -128,7 +128,7 @@ def test_at_the_start_the_features_get_nothing_of_it(
 
 
 @pytest.mark.parametrize("name", ADVERSARIES)
-def test_the_adversary_is_learned_and_repeats_itself(
+def test_the_adversary_learns_and_is_reproducible(
     name: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     first, second = (REGISTRY[name](source, learners=2, warmup=0, threads=1) for _ in range(2))
@@ -145,10 +145,10 @@ def test_the_adversary_is_learned_and_repeats_itself(
         assert all(moved)
 
 
-def test_a_discriminator_learns_to_tell_a_query_that_looks_different(
+def test_a_discriminator_learns_to_recognise_a_different_domain(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    """With no reversal, the features do not hide the domain."""
+    """Without reversal the features do not hide the domain."""
     method = REGISTRY["dann"](source, warmup=5, warmup_batch=16, threads=1, ceiling=0.0, norm="running")
     images = 1 - make_images(16)
     for _ in range(15):
@@ -173,7 +173,7 @@ def test_schedules_fit_a_stream_of_known_length(
     assert come == [0, 0.25, 0.5, 0.75, 1, 1, 1]
 
 
-def test_schedules_run_over_a_hundred_queries_where_the_length_is_not_known(source: Source) -> None:
+def test_schedules_take_100_queries_if_the_length_is_unknown(source: Source) -> None:
     method = SourceOnly(source, warmup=0, threads=1)
     come = []
     for steps in (0, 1, 50, 99, 100, 101, 5000):
@@ -182,18 +182,18 @@ def test_schedules_run_over_a_hundred_queries_where_the_length_is_not_known(sour
     assert come == [0, 0.01, 0.5, 0.99, 1, 1, 1]
 
 
-def test_a_query_that_is_refused_does_not_move_schedules_on(source: Source, ask: Callable[..., Any]) -> None:
+def test_a_refused_query_does_not_advance_schedules(source: Source, ask: Callable[..., Any]) -> None:
     method = SourceOnly(source, warmup=0, threads=1)
     with pytest.raises(BadQuery, match="refused"):
         ask(method, torch.full((2, 1, 16, 16), float("nan")))
     assert method.progress == 0
 
 
-def test_the_schedule_goes_on_from_a_checkpoint(
+def test_the_schedule_continues_from_a_checkpoint(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     method, other = (REGISTRY["dann"](source, warmup=0, threads=1) for _ in range(2))
     for seed in range(3):
         ask(method, make_images(4, seed))
     other.load_state(method.state())
-    assert other.progress == method.progress == 0.03
+    assert other.progress == method.progress == pytest.approx(0.03)

@@ -53,7 +53,7 @@ def uncertainty(source: Tensor, target: Tensor, logits: Tensor) -> Tensor:
         ("ent", uncertainty, {"weight": 2.5}),
     ],
 )
-def test_steps_are_those_of_a_joint_loss(
+def test_steps_match_a_joint_loss(
     name: str,
     loss: Callable[..., Tensor],
     settings: dict[str, float],
@@ -72,8 +72,8 @@ def test_steps_are_those_of_a_joint_loss(
         weak = method.augment.weak(images, views) if name != "source-only" else images
         for hand, optimiser in zip(hands, optimisers, strict=True):
             batch, labels = hand.bootstrap(len(images))
-            of_source = hand.network.features(batch)
-            of_query = hand.network.features(weak)
+            of_source = hand.network.encode(batch).features
+            of_query = hand.network.encode(weak).features
             known = torch.log_softmax(hand.network.classifier(of_source), 1)[torch.arange(len(labels)), labels]
             aligned = loss(of_source, of_query, hand.network.classifier(of_query))
             optimiser.zero_grad()
@@ -86,10 +86,10 @@ def test_steps_are_those_of_a_joint_loss(
 
 
 @pytest.mark.parametrize("name", ["dan", "coral", "ent", "dann", "cdan", "cdan-e", "mdd"])
-def test_without_weight_the_query_teaches_nothing(
+def test_with_weight_zero_the_query_has_no_effect(
     name: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    """Other queries of the same size then lead to the same weights, which are those of source-only."""
+    """Different queries of the same size lead to the same weights as source-only."""
     settings = {"warmup": 0, "threads": 1}
     methods = [REGISTRY[name](source, weight=0.0, **settings) for _ in range(2)]
     methods.append(REGISTRY["source-only"](source, **settings))
@@ -102,7 +102,7 @@ def test_without_weight_the_query_teaches_nothing(
 
 
 @pytest.mark.parametrize(("name", "loss", "weight"), [("dan", discrepancy, 1.0), ("coral", covariances, 1e3)])
-def test_the_alignment_is_smaller_where_it_is_learned(
+def test_learning_the_alignment_makes_it_smaller(
     name: str,
     loss: Callable[..., Tensor],
     weight: float,
@@ -118,6 +118,6 @@ def test_the_alignment_is_smaller_where_it_is_learned(
             ask(method, images)
         network = by_hand(method).network
         with torch.no_grad():
-            known, query = network.features(source.images), network.features(images)
+            known, query = network.encode(source.images).features, network.encode(images).features
         distances.append(float(loss(known, query, query)))
     assert distances[1] < 0.9 * distances[0]

@@ -27,7 +27,7 @@ def neighbours_mean(
 
 
 @given(size=st.integers(2, 10), batch=st.integers(1, 10), neighbours=st.integers(1, 6), seed=st.integers(0, 10_000))
-def test_the_vote_is_that_of_brute_force(size: int, batch: int, neighbours: int, seed: int) -> None:
+def test_the_vote_matches_brute_force(size: int, batch: int, neighbours: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     bank, features = random.normal(size=(size, 3)), random.normal(size=(batch, 3))
     bank /= np.linalg.norm(bank, axis=1, keepdims=True)
@@ -49,10 +49,10 @@ def test_a_sample_has_no_vote_on_itself() -> None:
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("steps", [0, 4, 20])
-def test_a_step_is_that_of_its_formula(
+def test_a_step_matches_the_formula(
     steps: int, source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
-    """At the start the vote counts nothing, at the end 0.2."""
+    """The weight of the vote rises from 0 to 0.2."""
     method, images = ATDOCNA(source, warmup=0, threads=1, burn="off"), make_images(9)
     method.expect(10)
     method.steps = steps
@@ -67,7 +67,7 @@ def test_a_step_is_that_of_its_formula(
     weak = method.augment.weak(images[drawn], views_of(method))
     batch, labels = hand.bootstrap(4)
     known = torch.log_softmax(hand.network(batch), 1)[torch.arange(4), labels]
-    features = hand.network.features(weak)
+    features = hand.network.encode(weak).features
     p = torch.softmax(hand.network.classifier(features), 1)
     normed = (features / features.norm(dim=1, keepdim=True)).detach().numpy()
     votes = torch.from_numpy(neighbours_mean(normed, *bank, drawn.tolist(), 5))
@@ -83,7 +83,7 @@ def test_a_step_is_that_of_its_formula(
         method.learners[0].network.named_parameters(), hand.network.parameters(), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6, msg=name)
-        if moments := optimiser.state.get(theirs):  # a first step of Adam shows little but the gradient's sign
+        if moments := optimiser.state.get(theirs):  # Adam's first step shows only the sign of the gradient
             gradient = method.learners[0].optimiser.state[ours]["exp_avg"]
             torch.testing.assert_close(gradient, moments["exp_avg"], atol=1e-10, rtol=1e-6, msg=name)
     bank[0][drawn], bank[1][drawn] = normed, p.detach().numpy()
@@ -91,9 +91,7 @@ def test_a_step_is_that_of_its_formula(
         np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-7, atol=1e-12)
 
 
-def test_the_bank_is_filled_once_and_kept_up_to_date_from_there(
-    source: Source, make_images: Callable[..., Tensor]
-) -> None:
+def test_the_bank_is_filled_once_and_then_updated(source: Source, make_images: Callable[..., Tensor]) -> None:
     method, images = ATDOCNA(source, learners=2, warmup=0, threads=1, burn="off"), make_images(6)
     method.survey(images)
     assert [tuple(each.features.shape) for each in method.banks] == [(6, 256), (6, 256)]

@@ -1,4 +1,4 @@
-"""ConDA: its buffer against sorting, its step by hand, what it keeps and where it is refused."""
+"""ConDA: its buffer against sorting, its step by hand, what it keeps and when it is refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from crodobo.methods.conda import Buffer, ConDA
 
 
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4), places=st.integers(1, 4), seed=st.integers(0, 10_000))
-def test_the_buffer_holds_the_surest_of_each_class(sizes: list[int], places: int, seed: int) -> None:
+def test_the_buffer_keeps_the_most_confident_of_each_class(sizes: list[int], places: int, seed: int) -> None:
     generator = Generator().manual_seed(seed)
     buffer, seen = Buffer(classes=3, places=places, shape=(1, 2, 2)), []
     assert not buffer.filled.any()
@@ -33,7 +33,7 @@ def test_the_buffer_holds_the_surest_of_each_class(sizes: list[int], places: int
             assert torch.equal(image, original)
 
 
-def test_draws_are_of_what_is_there_with_its_label(generator: Generator) -> None:
+def test_draws_return_stored_samples_with_their_labels(generator: Generator) -> None:
     buffer = Buffer(classes=3, places=2, shape=(1, 1, 1))
     buffer.keep(torch.tensor([0.1, 0.3]).reshape(2, 1, 1, 1), torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.1, 0.9]]))
     images, labels = buffer.draw(50, generator)
@@ -41,10 +41,10 @@ def test_draws_are_of_what_is_there_with_its_label(generator: Generator) -> None
 
 
 @pytest.mark.usefixtures("_in_double_precision")
-def test_steps_are_those_of_the_formula(
+def test_steps_match_the_formula(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], by_hand: Any, views_of: Any
 ) -> None:
-    """The first query has nothing to be mixed with; later ones are mixed with the surest of those before."""
+    """Queries after the first are mixed with the most confident samples of earlier ones."""
     method = ConDA(source, warmup=0, threads=1, burn="off", buffer=8, mix_weight=0.7)
     hand, views = by_hand(method), views_of(method)
     optimiser = hand.adam([*hand.network.backbone.parameters(), *hand.network.bottleneck.parameters()])
@@ -81,7 +81,7 @@ def test_steps_are_those_of_the_formula(
         method.learners[0].network.named_parameters(), hand.network.parameters(), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6, msg=name)
-        if moments := optimiser.state.get(theirs):  # a first step of Adam shows little but the gradient's sign
+        if moments := optimiser.state.get(theirs):  # Adam's first step shows only the sign of the gradient
             gradient = method.learners[0].optimiser.state[ours]["exp_avg"]
             torch.testing.assert_close(gradient, moments["exp_avg"], atol=1e-10, rtol=1e-6, msg=name)
 
@@ -99,7 +99,7 @@ def test_the_classifier_stays_and_the_source_is_not_needed(
         assert torch.equal(weight, before[name]) == name.startswith("classifier."), name
 
 
-def test_it_keeps_samples_beyond_the_query_in_copies_of_its_own(
+def test_the_buffer_keeps_copies_of_samples_after_the_query(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     method, images = ConDA(source, warmup=0, threads=1, burn="off"), make_images(5)
@@ -110,12 +110,12 @@ def test_it_keeps_samples_beyond_the_query_in_copies_of_its_own(
 
 
 def test_it_is_refused_where_burning_is_on(source: Source) -> None:
-    with pytest.raises(BadSettings, match=r"^conda keeps target data, .*--burn off") as refusal:
+    with pytest.raises(BadSettings, match=r"^conda keeps target data, .*turn burning off") as refusal:
         ConDA(source, warmup=0)
     assert "\n" not in str(refusal.value)
 
 
-def test_its_buffer_goes_through_its_state(
+def test_the_buffer_is_part_of_the_state(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     method, other = (ConDA(source, warmup=0, threads=1, burn="off", buffer=8, seed=seed) for seed in (0, 5))
@@ -133,6 +133,6 @@ def test_its_buffer_goes_through_its_state(
     assert torch.equal(one.confidence, two.confidence)
 
 
-def test_the_buffer_never_holds_more_than_it_is_told(source: Source) -> None:
+def test_the_buffer_never_exceeds_its_size(source: Source) -> None:
     method = ConDA(source, warmup=0, threads=1, burn="off", buffer=10)
     assert method.learners[0].part("buffer").confidence.numel() <= 10

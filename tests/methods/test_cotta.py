@@ -1,4 +1,4 @@
-"""CoTTA: its teacher, its labels, its student's step and what is restored, each against the definition."""
+"""CoTTA: teacher, labels, student step and reset, each against its definition."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -60,10 +60,10 @@ def test_the_student_takes_an_adam_step_towards_the_teachers_labels(
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6, msg=name)
 
 
-def test_about_a_hundredth_of_the_student_is_restored_exactly(
+def test_about_one_percent_of_the_student_is_reset_exactly(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    """Against a twin without restoring, which draws and learns the same up to there."""
+    """Compared with a twin without reset that draws and learns the same."""
     methods = [CoTTA(source, **WARM, restore=share, views=1) for share in (0.01, 0.0)]
     for method in methods:
         ask(method, make_images(6))
@@ -82,7 +82,7 @@ def test_about_a_hundredth_of_the_student_is_restored_exactly(
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_none_or_all_of_the_student_is_restored(share: float, generator: Generator) -> None:
+def test_none_or_all_of_the_student_is_reset(share: float, generator: Generator) -> None:
     student, anchor = nn.Linear(4, 3), nn.Linear(4, 3)
     before = student.weight.clone()
     restore(student, anchor, share, generator)
@@ -109,7 +109,7 @@ def test_labels_are_averaged_over_views_only_below_the_bound(
     make_images: Callable[..., Tensor],
     with_query_statistics: Callable[..., Tensor],
 ) -> None:
-    """The bound is set just under and just over the source model's mean confidence."""
+    """The bound is just below and just above the source model's mean confidence."""
     method = CoTTA(source, **WARM, views=7, augment=Counting())
     learner, images = method.learners[0], make_images(6)
     anchor = learner.part("anchor")
@@ -141,7 +141,7 @@ def test_the_teacher_predicts(
     assert not torch.allclose(prediction, with_query_statistics(learner.part("student"), images), atol=1e-2)
 
 
-def test_a_query_of_one_is_taken_with_running_statistics(
+def test_a_query_of_one_uses_running_statistics(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     method = CoTTA(source, **WARM, views=2)

@@ -1,4 +1,4 @@
-"""COVID-DA*: one step of its three losses by hand, and what each of them reaches."""
+"""COVID-DA*: one step of its three losses by hand, and the parts that each loss changes."""
 
 from collections.abc import Callable
 from math import exp
@@ -19,7 +19,7 @@ def revisit(method: COVIDDA, images: Tensor) -> None:
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("classifiers", [1, 2, 3])
-def test_a_step_is_that_of_its_formula(
+def test_a_step_matches_the_formula(
     classifiers: int, source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
     weights = {"adversarial_weight": 0.7, "agreement_weight": 1.3}
@@ -32,7 +32,7 @@ def test_a_step_is_that_of_its_formula(
     others, adversary = learner.part("classifiers"), learner.part("adversary")
     assert len(others) == classifiers - 1
 
-    known, query = hand.network.features(batch), hand.network.features(weak)
+    known, query = hand.network.encode(batch).features, hand.network.encode(weak).features
     heads = [hand.network.classifier, *others]
     right = [torch.softmax(head(known), 1)[torch.arange(6), labels] for head in heads]
     focal = sum((-((1 - p) ** 2) * p.log()).mean() for p in right) / classifiers
@@ -61,7 +61,7 @@ def test_a_step_is_that_of_its_formula(
     revisit(method, images)
     for ours, theirs in zip([*learner.network.parameters(), *played], copies, strict=True):
         torch.testing.assert_close(ours.detach(), theirs, atol=1e-8, rtol=1e-6)
-        gradient = learner.optimiser.state[ours]["exp_avg"]  # a first step of Adam shows little but its sign
+        gradient = learner.optimiser.state[ours]["exp_avg"]  # Adam's first step shows only its sign
         torch.testing.assert_close(gradient, optimiser.state[theirs]["exp_avg"], atol=1e-10, rtol=1e-6)
 
 
@@ -79,7 +79,7 @@ def test_all_classifiers_and_the_discriminator_learn(source: Source, make_images
 
 
 def test_each_loss_reaches_the_backbone(source: Source, make_images: Callable[..., Tensor]) -> None:
-    """From one start, a step with it and a step without it end in other weights of the backbone."""
+    """A step with a loss and a step without it give different backbone weights."""
     ends = []
     for weights in ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0)):
         options = dict(zip(("adversarial_weight", "agreement_weight"), weights, strict=True))

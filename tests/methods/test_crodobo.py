@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from crodobo import Augment, CroDoBo, Query, Single, Source
 from crodobo.methods.crodobo import average_of_peers
-from crodobo.nn.learner import Network
+from crodobo.nn.network import Network
 
 IDENTITY = Augment(margin=0, operations=0)
 
@@ -33,7 +33,7 @@ def adam(weights: list[Tensor], gradients: list[Tensor], moments: list[list[Tens
 
 
 class Plain:
-    """CroDoBo as METHOD says it, with none of the package's losses, learners or engine."""
+    """CroDoBo from its formulas, without the package's losses, learners and engine."""
 
     def __init__(self, method: CroDoBo) -> None:
         self.networks: list[Network] = [copy.deepcopy(learner.network) for learner in method.learners]
@@ -73,7 +73,7 @@ class Plain:
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("learners", [1, 2, 3])
-def test_three_steps_are_those_of_the_plain_derivation(learners: int) -> None:
+def test_three_steps_match_a_plain_derivation(learners: int) -> None:
     method = CroDoBo(make_source(), learners=learners, warmup=0, tau=0.5, lam=0.7, augment=IDENTITY, threads=1)
     plain = Plain(method)
     kept = []
@@ -91,7 +91,7 @@ def test_three_steps_are_those_of_the_plain_derivation(learners: int) -> None:
 
 @pytest.mark.usefixtures("_in_double_precision")
 def test_pseudo_labels_are_taken_before_any_learner_is_updated() -> None:
-    """With steps so large that they change the predictions, only labels from before give the plain derivation."""
+    """Steps are large enough to change predictions, so labels taken too late would show."""
     method = CroDoBo(make_source(), learners=2, warmup=0, tau=0.0, lr=0.03, augment=IDENTITY, parallel=False)
     plain = Plain(method)
     images = torch.rand(8, 1, 16, 16, generator=Generator().manual_seed(3))
@@ -116,7 +116,7 @@ def test_the_prediction_is_the_mean_of_the_updated_learners() -> None:
     assert prediction.agreement == pytest.approx(float((votes == votes[0]).all(0).float().mean()))
 
 
-def test_each_learner_meets_the_query_with_its_own_bootstrap() -> None:
+def test_each_learner_draws_its_own_bootstrap() -> None:
     method = CroDoBo(make_source(), learners=3, warmup=0)
     with Query(torch.rand(16, 1, 16, 16)) as query:
         bootstrap = method.step(query).adaptation.bootstrap
@@ -140,7 +140,7 @@ def test_single_is_crodobo_with_one_learner() -> None:
     assert torch.equal(*answers)
 
 
-def test_a_threshold_of_one_keeps_no_pseudo_label_of_an_unsure_model() -> None:
+def test_a_threshold_of_one_keeps_no_uncertain_pseudo_label() -> None:
     method = CroDoBo(make_source(), learners=2, warmup=0, tau=1.0)
     with Query(torch.rand(6, 1, 16, 16)) as query:
         assert method.step(query).adaptation.kept == 0

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from crodobo import Source
 from crodobo.engine import Sequence
-from crodobo.methods.eata import EATA, EATASettings, Memory
+from crodobo.methods.eata import EATA, EATASettings, FisherMemory
 from crodobo.methods.sar import SAR
 from crodobo.methods.tent import TENT
 from crodobo.nn.learner import Learner, make_learners, warm_up
@@ -39,7 +39,7 @@ def selected(p: np.ndarray, mean: np.ndarray | None) -> tuple[np.ndarray, np.nda
 
 
 @pytest.mark.usefixtures("_in_double_precision")
-def test_steps_are_those_of_the_formula(
+def test_steps_match_the_formula(
     source: Source,
     make_images: Callable[..., Tensor],
     ask: Callable[..., Any],
@@ -96,7 +96,7 @@ def test_steps_are_those_of_the_formula(
 def test_the_pull_to_the_source_is_two_beta_f_times_the_distance(generator: Generator) -> None:
     weights = [nn.Parameter(torch.randn(size, generator=generator)) for size in (3, 5)]
     fisher = [torch.rand(size, generator=generator) for size in (3, 5)]
-    memory = Memory(weights, fisher, classes=2)
+    memory = FisherMemory(weights, fisher, classes=2)
     start = [weight.detach().clone() for weight in weights]
     assert memory.distance(weights).item() == 0
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_the_pull_to_the_source_is_two_beta_f_times_the_distance(generator: Gene
 
 
 def test_the_first_predictions_set_the_mean_and_later_ones_move_it_by_a_tenth() -> None:
-    memory = Memory([], [], classes=2)
+    memory = FisherMemory([], [], classes=2)
     given = torch.tensor([[0.8, 0.2], [0.6, 0.4]])
     assert memory.similarity(given).tolist() == [0, 0], "nothing is alike before there is a mean"
     memory.remember(given)
@@ -120,7 +120,7 @@ def test_the_first_predictions_set_the_mean_and_later_ones_move_it_by_a_tenth() 
 
 
 @pytest.mark.parametrize("settings", [{"margin": 0.0}, {"redundancy": 0.0}])
-def test_where_nothing_is_kept_nothing_moves(
+def test_without_kept_samples_no_weight_changes(
     settings: dict[str, float],
     source: Source,
     make_images: Callable[..., Tensor],
@@ -144,7 +144,7 @@ def test_an_entropy_that_is_not_finite_is_counted_as_skipped(
     assert ask(method, make_images(4)).adaptation.skipped == 1
 
 
-def test_taking_the_fisher_information_changes_no_statistic_and_leaves_no_gradient(source: Source) -> None:
+def test_the_fisher_information_changes_no_statistic_and_leaves_no_gradient(source: Source) -> None:
     options = {"warmup": 2, "warmup_batch": 8, "threads": 1, "fisher_samples": 16}
     learner = warm_learner(source, EATASettings(**options))
     before = {name: value.clone() for name, value in learner.network.state_dict().items()}

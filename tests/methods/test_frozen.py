@@ -1,4 +1,4 @@
-"""no-adaptation and bn-statistics: nothing changes, and the statistics are those that they say."""
+"""no-adaptation and bn-statistics: nothing changes, and they use the right statistics."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +55,7 @@ def test_bn_statistics_normalises_with_the_mean_and_variance_of_the_query(
     torch.testing.assert_close(ask(method, images).probabilities, expected)
 
 
-def test_a_query_of_one_has_no_statistics_and_is_predicted_as_without_adaptation(
+def test_a_query_of_one_is_predicted_as_without_adaptation(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     answers = [

@@ -14,7 +14,7 @@ from crodobo.core.source import SourceBatch
 from crodobo.errors import BadSettings
 from crodobo.methods.continual import Continual
 from crodobo.methods.mixing import mixed_loss
-from crodobo.methods.objective import PRESETS, Objective, Weights, of_learners, parse_objectives
+from crodobo.methods.objective import PRESETS, Coefficients, Objective, assign_objectives, parse_objectives
 
 TAU, LAM = 0.4, 0.7  # so that some pseudo-labels of a fresh network count and some do not
 
@@ -32,7 +32,7 @@ def diversity(p: Tensor) -> Tensor:
 
 
 def confident(p: Tensor, given: Tensor) -> Tensor:
-    """Cross-entropy to the labels given, where they are given with confidence, over the whole batch."""
+    """Cross-entropy to confident labels, divided by the whole batch."""
     losses = [-row[g.argmax()].log() for row, g in zip(p, given, strict=True) if g.max() >= TAU]
     return sum(losses, torch.zeros(())) / len(p)
 
@@ -127,7 +127,7 @@ def assert_same_weights(method: CroDoBo, plain: Plain) -> None:
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_steps_are_those_of_the_terms(
+def test_steps_match_the_terms(
     objective: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], views_of: Any
 ) -> None:
     settings = {"warmup": 0, "tau": TAU, "lam": LAM, "parallel": False, "threads": 1}
@@ -143,7 +143,7 @@ def test_steps_are_those_of_the_terms(
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("learners", [1, 2])
-def test_continual_steps_are_those_of_the_target_terms_alone(
+def test_continual_steps_match_the_target_terms(
     learners: int, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], views_of: Any
 ) -> None:
     method = Continual(source, learners=learners, warmup=0, tau=TAU, lam=LAM, parallel=False, threads=1)
@@ -178,7 +178,7 @@ def test_continual_never_draws_from_the_source_during_the_stream(
 
 @pytest.mark.parametrize("learners", [1, 2])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_takes_queries_of_any_size(
+def test_every_preset_accepts_queries_of_any_size(
     preset: str, learners: int, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     method = CroDoBo(source, learners=learners, warmup=0, threads=1, objective=preset)
@@ -190,11 +190,11 @@ def test_every_preset_takes_queries_of_any_size(
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_is_its_terms(preset: str) -> None:
+def test_a_preset_equals_its_terms(preset: str) -> None:
     assert parse_objectives(f" {preset} ") == parse_objectives(PRESETS[preset])
 
 
-def test_nothing_of_a_query_that_is_mixed_stays(source: Source, make_images: Callable[..., Tensor]) -> None:
+def test_nothing_of_a_mixed_query_remains(source: Source, make_images: Callable[..., Tensor]) -> None:
     method = CroDoBo(source, learners=2, warmup=0, threads=1, objective="mixmatch")
     with Query(make_images(5)) as query:
         own, owned = query.own, []
@@ -206,7 +206,7 @@ def test_nothing_of_a_query_that_is_mixed_stays(source: Source, make_images: Cal
 
 
 class Scripted:
-    """In a learner's place: keeps the inputs of its forward and gives logits from a table."""
+    """A stand-in for a learner that records its inputs and returns logits from a table."""
 
     def __init__(self, logits: Tensor) -> None:
         self.generator, self.logits, self.seen = Generator().manual_seed(3), logits, torch.empty(0)
@@ -241,7 +241,7 @@ def test_mixtures_and_their_targets_against_numpy(labelled: int, query: int, cla
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_labels_of_mixmatch_are_the_peers_mean_over_both_weak_views(
+def test_mixmatch_labels_are_the_peers_mean_over_both_weak_views(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = CroDoBo(source, learners=3, warmup=0, parallel=False, threads=1, objective="mixmatch")
@@ -270,17 +270,17 @@ def test_the_labels_of_mixmatch_are_the_peers_mean_over_both_weak_views(
         torch.testing.assert_close(guess, (others[0] + others[1]) / 2)
 
 
-def test_pseudo_labels_are_the_learners_own_where_it_is_sure() -> None:
+def test_pseudo_labels_are_the_learners_own_confident_predictions() -> None:
     logits = torch.log(torch.tensor([[0.96, 0.02, 0.02], [0.6, 0.3, 0.1], [0.01, 0.01, 0.98]])).requires_grad_()
-    loss = Objective(("pseudo-labels",)).weak(logits, Weights(tau=0.95, lam=0.4))
+    loss = Objective(("pseudo-labels",)).weak(logits, Coefficients(tau=0.95, lam=0.4))
     assert loss.item() == pytest.approx(-(np.log(0.96) + np.log(0.98)) / 3, abs=1e-6)
     loss.backward()
     torch.testing.assert_close(logits.grad[1], torch.zeros(3))
     torch.testing.assert_close(logits.grad[0], torch.tensor([-0.04, 0.02, 0.02]) / 3)
 
 
-def test_strong_terms_see_the_strong_view_alone() -> None:
-    objective, weights = Objective(("strong-entropy", "strong-diversity")), Weights(tau=0.95, lam=0.5)
+def test_strong_terms_use_only_the_strong_view() -> None:
+    objective, weights = Objective(("strong-entropy", "strong-diversity")), Coefficients(tau=0.95, lam=0.5)
     logits, peer = torch.log(torch.tensor([[0.9, 0.1], [0.3, 0.7]])), torch.full((2, 2), 0.5)
     assert float(objective.weak(logits, weights)) == 0
     expected = entropy(softmax(logits)) + 0.5 * diversity(softmax(logits))
@@ -289,9 +289,9 @@ def test_strong_terms_see_the_strong_view_alone() -> None:
     assert not objective.mixes
 
 
-def test_learners_take_turns_with_objectives() -> None:
+def test_objectives_are_assigned_to_learners_in_turn() -> None:
     both = parse_objectives("mixmatch + entropy | co-supervision")
-    assert [each.terms for each in of_learners(both, 3)] == [
+    assert [each.terms for each in assign_objectives(both, 3)] == [
         ("mixmatch", "entropy"),
         ("co-supervision",),
         ("mixmatch", "entropy"),
@@ -303,16 +303,14 @@ def test_learners_take_turns_with_objectives() -> None:
     ("objective", "reason"),
     [
         ("entropy + sharpness", "there is no term 'sharpness'; the terms are co-supervision"),
-        ("entropy + diversity + entropy", "the term entropy is named twice"),
-        ("entropy | diversity + diversity", "the term diversity is named twice"),
+        ("entropy + diversity + entropy", "the term entropy is given twice"),
+        ("entropy | diversity + diversity", "the term diversity is given twice"),
         ("", "there is no term ''"),
         ("entropy +", "there is no term ''"),
         ("default + entropy", "there is no term 'default'"),
     ],
 )
-def test_an_objective_that_makes_no_sense_is_refused_with_one_sentence(
-    kind: type[CroDoBo], objective: str, reason: str, source: Source
-) -> None:
+def test_an_invalid_objective_is_refused(kind: type[CroDoBo], objective: str, reason: str, source: Source) -> None:
     with pytest.raises(BadSettings) as refusal:
         kind(source, warmup=0, objective=objective)
     assert reason in str(refusal.value)
@@ -321,7 +319,7 @@ def test_an_objective_that_makes_no_sense_is_refused_with_one_sentence(
 
 
 @pytest.mark.parametrize("objective", ["mixmatch", "entropy | mixmatch", "mixmatch-fixmatch"])
-def test_mixmatch_is_refused_where_the_source_is_not_at_hand(objective: str, source: Source) -> None:
-    with pytest.raises(BadSettings, match="mixmatch needs the source, which the continual setting does not") as refusal:
+def test_mixmatch_is_refused_without_the_source(objective: str, source: Source) -> None:
+    with pytest.raises(BadSettings, match="mixmatch needs the source, which this method does not use") as refusal:
         Continual(source, warmup=0, objective=objective)
     assert "\n" not in str(refusal.value)

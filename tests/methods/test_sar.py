@@ -1,4 +1,4 @@
-"""SAR: its two passes, its way back after an error and after a collapse, written out."""
+"""SAR: its two passes, and recovery after an error and after a collapse."""
 
 from collections.abc import Callable
 from math import log
@@ -19,14 +19,14 @@ def entropies(logits: Tensor) -> Tensor:
 
 
 @pytest.mark.usefixtures("_in_double_precision")
-def test_steps_are_those_of_two_passes(
+def test_steps_match_two_passes(
     source: Source,
     make_images: Callable[..., Tensor],
     ask: Callable[..., Any],
     by_hand: Any,
     normalisation: Callable[..., list[nn.Parameter]],
 ) -> None:
-    """With a large ρ, so that the neighbour's gradient and its sure samples are others."""
+    """ρ is large, so the gradient and the confident samples differ at the uphill weights."""
     method = SAR(source, **WARM, rho=2.0, reset_below=0.0)
     hand = by_hand(method)
     weights = normalisation(hand.network)
@@ -75,7 +75,7 @@ def test_only_scales_and_shifts_move(
         assert torch.equal(weight, before[name]) == (id(weight) not in adapted), name
 
 
-def test_an_error_in_the_second_pass_leaves_everything_exactly_as_it_was(
+def test_an_error_in_the_second_pass_changes_nothing(
     source: Source,
     make_images: Callable[..., Tensor],
     ask: Callable[..., Any],
@@ -104,7 +104,7 @@ def test_an_error_in_the_second_pass_leaves_everything_exactly_as_it_was(
 
 
 @pytest.mark.parametrize("settings", [{"margin": 0.0}, {"margin": 0.3, "rho": 1e3}])
-def test_where_no_sample_is_sure_in_both_passes_nothing_moves(
+def test_without_samples_confident_in_both_passes_nothing_changes(
     settings: dict[str, float],
     source: Source,
     make_images: Callable[..., Tensor],
@@ -117,17 +117,17 @@ def test_where_no_sample_is_sure_in_both_passes_nothing_moves(
     learner = method.learners[0]
     forward = learner.forward
     learner.forward = lambda images: passes.append(forward(images)) or passes[-1]
-    if "rho" in settings:  # the neighbour is unsure of everything
+    if "rho" in settings:  # nothing is confident at the uphill weights
         learner.forward = lambda images: passes.append(forward(images) * (0 if passes else 1)) or passes[-1]
     assert ask(method, make_images(8, noise=0.3)).adaptation.kept == 0
     assert len(passes) == (2 if "rho" in settings else 1)
     assert changed_since(method, before) == []
 
 
-def test_a_sample_that_is_unsure_at_first_stays_left_out(
+def test_a_sample_that_is_uncertain_in_the_first_pass_is_skipped(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the neighbour is sure of everything."""
+    """Also if everything is confident at the uphill weights."""
     method = SAR(source, **WARM)
     learner, sure = method.learners[0], []
     forward = learner.forward
@@ -143,7 +143,7 @@ def test_a_sample_that_is_unsure_at_first_stays_left_out(
     assert kept == pytest.approx(sure[0])
 
 
-def test_the_moving_mean_is_set_by_the_first_loss_and_moved_by_a_tenth() -> None:
+def test_the_first_loss_sets_the_moving_mean_and_later_ones_move_it_by_a_tenth() -> None:
     start = Start([])
     assert not start.collapsed(0.5, below=0.2)
     course = [0.5]
@@ -155,10 +155,10 @@ def test_the_moving_mean_is_set_by_the_first_loss_and_moved_by_a_tenth() -> None
     assert Start([]).collapsed(0.1, below=0.2), "a first loss under the bound is a collapse already"
 
 
-def test_a_collapse_puts_weights_and_optimiser_back(
+def test_a_collapse_resets_weights_and_optimiser(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    """Up to there it goes like one without a bound; after it, like one that has just begun."""
+    """Before the reset it behaves like a method without a bound, after it like a new one."""
     images = [make_images(12, seed, noise=0.3) for seed in range(4)]
     unbounded, bounded = SAR(source, **WARM, reset_below=0.0), SAR(source, **WARM, reset_below=1e-9)
     learner = bounded.learners[0]
@@ -167,7 +167,7 @@ def test_a_collapse_puts_weights_and_optimiser_back(
         assert torch.equal(ask(unbounded, each).probabilities, ask(bounded, each).probabilities)
     assert learner.optimiser.state
     with torch.no_grad():
-        learner.part("start").moving.fill_(-0.5)  # under any bound, and not the mark for none yet
+        learner.part("start").moving.fill_(-0.5)  # below any bound, and not NONE_YET
     ask(bounded, images[2])
     for name, value in learner.state().items():
         if name in began and "num_batches" not in name:

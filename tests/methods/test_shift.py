@@ -1,4 +1,4 @@
-"""A shift that adaptation must mend: the target is brighter and of a seventh of the contrast."""
+"""A shift that adaptation must repair: the target is brighter and has a seventh of the contrast."""
 
 from collections.abc import Callable
 from functools import cache
@@ -32,7 +32,7 @@ def quarters(size: int, seed: int) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(scope="module")
 def accuracy() -> Callable[..., float]:
-    """The online accuracy of a method on the shifted stream; all methods get the same warm learners."""
+    """The online accuracy of a method on the shifted stream; all methods start from the same learners."""
     source, (images, labels) = Source(*quarters(64, seed=0)), quarters(160, seed=1)
     warm = make_learners(source, 2, 0, MethodSettings(**WARM))
     warm_up(warm, Sequence(1), source, Augment())
@@ -60,7 +60,7 @@ def test_the_shift_breaks_a_model_that_does_not_adapt(accuracy: Callable[..., fl
 @pytest.mark.parametrize(
     ("name", "settings"), [("bn-statistics", {}), ("tent", {}), ("eata", {}), ("sar", {}), ("cotta", {"views": 2})]
 )
-def test_the_querys_statistics_mend_it(name: str, settings: dict[str, int], accuracy: Callable[..., float]) -> None:
+def test_the_querys_statistics_repair_it(name: str, settings: dict[str, int], accuracy: Callable[..., float]) -> None:
     assert accuracy(name, **settings) > accuracy("no-adaptation") + 0.3
     assert accuracy(name, **settings) > accuracy("bn-statistics") - 0.03, "and learning on top does not undo that"
 
@@ -70,7 +70,7 @@ def test_entropy_at_a_larger_rate_gains_on_top(accuracy: Callable[..., float]) -
 
 
 @pytest.mark.parametrize("name", ["dan", "coral", "ent", "dann", "mdd", "cdan", "cdan-e", "single", "conda"])
-def test_aligning_does_not_break_what_the_source_alone_gives(name: str, accuracy: Callable[..., float]) -> None:
+def test_alignment_is_not_worse_than_the_source_alone(name: str, accuracy: Callable[..., float]) -> None:
     assert accuracy(name, norm="query") > accuracy("source-only", norm="query") - 0.05
 
 

@@ -1,4 +1,4 @@
-"""A query that is shorter than others counts by its share of the largest; adversaries go with less momentum."""
+"""A short query counts by its share of the largest. Adversarial methods use less momentum."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from crodobo.methods import REGISTRY
 
 
 @pytest.mark.usefixtures("_in_double_precision")
-def test_the_loss_counts_by_the_share_of_the_largest_query_so_far(
+def test_the_loss_is_scaled_by_the_share_of_the_largest_query_so_far(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], by_hand: Any
 ) -> None:
     method = SourceOnly(source, warmup=0, threads=1)
@@ -34,7 +34,7 @@ def test_the_loss_counts_by_the_share_of_the_largest_query_so_far(
     assert resumed.largest == 8, "and goes on from a checkpoint"
 
 
-def test_a_query_that_failed_does_not_make_later_ones_short(
+def test_a_failed_query_does_not_count_as_the_largest(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = SourceOnly(source, warmup=0, threads=1)
@@ -52,7 +52,7 @@ def test_a_query_that_failed_does_not_make_later_ones_short(
 
 
 @pytest.mark.parametrize("name", ["dann", "cdan", "cdan-e", "mdd", "covid-da"])
-def test_the_learner_and_its_adversary_have_the_momentum_of_the_setting(name: str, source: Source) -> None:
+def test_the_learner_and_its_adversary_use_the_momentum_setting(name: str, source: Source) -> None:
     kind = REGISTRY[name]
     for options, momentum in (({}, 0.5), ({"momentum": 0.2}, 0.2)):
         method = kind(source, warmup=0, threads=1, burn="off" if kind.keeps_target else "standard", **options)

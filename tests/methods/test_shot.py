@@ -12,11 +12,11 @@ from torch import Tensor
 
 from crodobo import Query, Source, offline
 from crodobo.methods.shot import SHOT, centroid_labels
-from crodobo.nn.learner import Encoded
+from crodobo.nn.network import Encoded
 
 
 def nearest_centroids(features: np.ndarray, logits: np.ndarray) -> list[int]:
-    """Sample by sample: the class with the largest cosine, among those that are predicted at all; two rounds."""
+    """For each sample the predicted class with the largest cosine, in two rounds."""
     extended = [np.append(row, 1.0) / np.linalg.norm(np.append(row, 1.0)) for row in features]
     share = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     predicted = set(logits.argmax(axis=1).tolist())
@@ -30,7 +30,7 @@ def nearest_centroids(features: np.ndarray, logits: np.ndarray) -> list[int]:
 
 
 @given(size=st.integers(1, 12), width=st.integers(1, 5), classes=st.integers(2, 6), seed=st.integers(0, 10_000))
-def test_labels_are_those_of_the_nearest_centroid(size: int, width: int, classes: int, seed: int) -> None:
+def test_labels_come_from_the_nearest_centroid(size: int, width: int, classes: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     features, logits = random.normal(size=(size, width)), random.normal(size=(size, classes)) * 2
     torch.set_default_dtype(torch.float64)
@@ -41,14 +41,14 @@ def test_labels_are_those_of_the_nearest_centroid(size: int, width: int, classes
     assert labels.tolist() == nearest_centroids(features, logits)
 
 
-def test_a_class_that_is_never_predicted_is_never_given() -> None:
+def test_a_class_that_is_never_predicted_is_never_assigned() -> None:
     logits = torch.tensor([[2.0, 1.9, 0.0], [1.0, 0.9, 2.0], [2.0, 1.9, 0.0]])
     labels = centroid_labels(Encoded(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]]), logits))
     assert 1 not in labels.tolist()
 
 
 @pytest.mark.usefixtures("_in_double_precision")
-def test_a_step_is_that_of_its_formula(
+def test_a_step_matches_the_formula(
     source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
     method, images = SHOT(source, warmup=0, threads=1, burn="off"), make_images(6)
@@ -67,14 +67,12 @@ def test_a_step_is_that_of_its_formula(
         method.learners[0].network.named_parameters(), hand.network.parameters(), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6, msg=name)
-        if moments := optimiser.state.get(theirs):  # a first step of Adam shows little but the gradient's sign
+        if moments := optimiser.state.get(theirs):  # Adam's first step shows only the sign of the gradient
             gradient = method.learners[0].optimiser.state[ours]["exp_avg"]
             torch.testing.assert_close(gradient, moments["exp_avg"], atol=1e-10, rtol=1e-6, msg=name)
 
 
-def test_the_classifier_stays_bit_for_bit_and_all_else_moves(
-    source: Source, make_images: Callable[..., Tensor]
-) -> None:
+def test_only_the_classifier_stays_unchanged(source: Source, make_images: Callable[..., Tensor]) -> None:
     method = SHOT(source, learners=2, warmup=2, warmup_batch=8, threads=1, burn="off")
     before = [
         {name: weight.clone() for name, weight in learner.network.named_parameters()} for learner in method.learners
@@ -85,7 +83,7 @@ def test_the_classifier_stays_bit_for_bit_and_all_else_moves(
             assert torch.equal(weight, weights[name]) == name.startswith("classifier."), name
 
 
-def test_the_whole_target_is_labelled_anew_each_epoch(source: Source, make_images: Callable[..., Tensor]) -> None:
+def test_the_whole_target_is_relabelled_each_epoch(source: Source, make_images: Callable[..., Tensor]) -> None:
     method, images = SHOT(source, warmup=2, warmup_batch=8, threads=1, burn="off"), make_images(12)
     survey, given_ = method.survey, []
 

@@ -19,7 +19,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("size", [8, 2])
-def test_steps_are_those_of_adam_on_the_entropy(
+def test_steps_match_adam_on_the_entropy(
     size: int,
     source: Source,
     make_images: Callable[..., Tensor],
@@ -83,5 +83,5 @@ def test_the_source_is_not_needed(
 
 def test_a_network_without_normalisation_is_refused(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crodobo.methods.tent.scales_and_shifts", lambda network: [])
-    with pytest.raises(BadSettings, match="tent learns the scales and shifts of normalisation layers, and small has"):
+    with pytest.raises(BadSettings, match="tent learns scales and shifts of normalisation layers, and small has"):
         TENT(source, warmup=0, threads=1)

@@ -37,7 +37,7 @@ def features(backbone: Backbone, images: Tensor) -> Tensor:
         ("torchvision/mobilenet_v2", (3, 32, 32), 1280),
     ],
 )
-def test_a_backbone_gives_as_many_features_as_it_says(name: str, shape: tuple[int, ...], expected: int) -> None:
+def test_a_backbone_has_the_stated_number_of_features(name: str, shape: tuple[int, ...], expected: int) -> None:
     backbone = build_backbone(name, shape)
     images = torch.rand(2, *shape)
     given = features(backbone, images)
@@ -60,24 +60,24 @@ def test_a_grey_image_is_a_coloured_one_with_equal_channels() -> None:
     ("name", "near"),
     [("resnet81", "resnet18"), ("smal", "small"), ("torchvision/mobilenetv2", "torchvision/mobilenet_v2")],
 )
-def test_an_unknown_name_gets_near_ones(name: str, near: str) -> None:
-    with pytest.raises(BadSettings, match=rf"no backbone '{name}'; did you mean .*\b{near}\b"):
+def test_an_unknown_name_suggests_similar_ones(name: str, near: str) -> None:
+    with pytest.raises(BadSettings, match=rf"no backbone '{name}'. Did you mean .*\b{near}\b"):
         build_backbone(name, (3, 32, 32))
 
 
 @pytest.mark.parametrize("name", ["qqqqqqqq", "", "elsewhere/qqqqqqq"])
-def test_a_name_unlike_any_is_refused_with_a_sentence(name: str) -> None:
+def test_a_name_without_similar_ones_is_refused(name: str) -> None:
     with pytest.raises(BadSettings, match=f"no backbone '{name}'"):
         build_backbone(name, (3, 32, 32))
 
 
-def test_an_unknown_tag_of_a_known_network_is_refused_with_a_sentence() -> None:
+def test_an_unknown_tag_of_a_known_network_is_refused() -> None:
     with pytest.raises(BadSettings, match="resnet18"):
         build_backbone("resnet18.nonsense", (3, 32, 32))
 
 
-def test_images_that_a_network_cannot_take_are_refused_with_a_sentence() -> None:
-    with pytest.raises(BadSettings, match=r"cannot take images of 4×32×32 .*choose another --backbone"):
+def test_images_that_a_network_cannot_process_are_refused() -> None:
+    with pytest.raises(BadSettings, match=r"cannot process images of 4×32×32 .*Choose another backbone"):
         build_backbone("torchvision/mobilenet_v2", (4, 32, 32))
 
 
@@ -86,27 +86,27 @@ def test_the_small_backbone_has_no_pretrained_weights() -> None:
         build_backbone("small", (1, 32, 32), pretrained=True)
 
 
-def test_initial_weights_are_named_once() -> None:
-    with pytest.raises(BadSettings, match="give one of them"):
+def test_two_sources_of_initial_weights_are_refused() -> None:
+    with pytest.raises(BadSettings, match="Choose one of them"):
         build_backbone("small", (1, 32, 32), pretrained=True, weights="weights.pth")
 
 
 @pytest.mark.parametrize(
     ("name", "maker"), [("resnet18", "timm.create_model"), ("torchvision/resnet18", "torchvision.models.get_model")]
 )
-def test_pretrained_weights_that_cannot_be_fetched_are_a_sentence(
+def test_a_failed_download_of_pretrained_weights_is_reported(
     name: str, maker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def offline(*_: object, **__: object) -> None:
         raise OSError("Network is unreachable")
 
     monkeypatch.setattr(maker, offline)
-    with pytest.raises(BadWeights, match=rf"weights of {name} could not be had \(OSError\).*--weights FILE"):
+    with pytest.raises(BadWeights, match=rf"weights of {name} are not available \(OSError\).*give a weights file"):
         build_backbone(name, (3, 32, 32), pretrained=True)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
-def test_weights_come_back_from_a_file(tmp_path: Path, suffix: str) -> None:
+def test_weights_are_loaded_from_a_file(tmp_path: Path, suffix: str) -> None:
     made, images, path = seeded("small", (1, 16, 16), seed=1), torch.rand(2, 1, 16, 16), tmp_path / f"w{suffix}"
     state = made.network.state_dict()
     save_file(state, path) if suffix == ".safetensors" else torch.save(state, path)
@@ -116,7 +116,7 @@ def test_weights_come_back_from_a_file(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("wrap", ["state_dict", "model"])
-def test_weights_come_back_from_a_trainers_checkpoint(tmp_path: Path, wrap: str) -> None:
+def test_weights_are_loaded_from_a_trainers_checkpoint(tmp_path: Path, wrap: str) -> None:
     made, images = seeded("small", (1, 16, 16), seed=1), torch.rand(2, 1, 16, 16)
     state = {f"module.{key}": value for key, value in made.network.state_dict().items()}
     torch.save({wrap: state, "epoch": 3}, tmp_path / "w.pth")
@@ -135,13 +135,13 @@ def test_the_classifier_in_a_weights_file_is_ignored(tmp_path: Path, name: str) 
     assert torch.equal(features(loaded, images), features(made, images))
 
 
-def test_weights_that_do_not_fit_are_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     state, path = seeded("small", (1, 16, 16)).network.state_dict(), tmp_path / "w.safetensors"
     cases = {
-        r"it lacks stem\.0\.weight;": {key: value for key, value in state.items() if key != "stem.0.weight"},
+        r"it lacks stem\.0\.weight\.": {key: value for key, value in state.items() if key != "stem.0.weight"},
         r"it lacks stem\.0\.weight and \d+ more": {"stem.1.weight": state["stem.1.weight"]},
-        r"it has unknown layer9\.weight;": state | {"layer9.weight": torch.zeros(1)},
-        r"it has another shape for stem\.0\.weight;": state | {"stem.0.weight": torch.zeros(32, 3, 3, 3)},
+        r"it has unknown layer9\.weight\.": state | {"layer9.weight": torch.zeros(1)},
+        r"it has another shape for stem\.0\.weight\.": state | {"stem.0.weight": torch.zeros(32, 3, 3, 3)},
     }
     for sentence, given in cases.items():
         save_file(given, path)

@@ -1,4 +1,4 @@
-"""Pretrained weights where there is no network."""
+"""Pretrained weights without a network."""
 
 import socket
 
@@ -20,7 +20,7 @@ def _without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "getproxies", dict)
 
 
-def test_without_a_network_only_the_cache_is_asked() -> None:
+def test_without_a_network_only_the_cache_is_used() -> None:
     seen = []
 
     def make() -> nn.Module:
@@ -33,15 +33,15 @@ def test_without_a_network_only_the_cache_is_asked() -> None:
     assert before == hub_settings.HF_HUB_OFFLINE
 
 
-def test_behind_a_proxy_names_need_not_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_proxy_names_need_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "getproxies", lambda: {"https": "proxy:3128"})
-    with hub.no_retries_without_a_network():
+    with hub.no_retries_without_network():
         assert not hub_settings.HF_HUB_OFFLINE
 
 
-def test_weights_that_do_not_come_are_a_sentence() -> None:
+def test_a_failed_download_is_reported() -> None:
     def make() -> nn.Module:
         raise OSError("no route")
 
-    with pytest.raises(BadWeights, match="--weights FILE"):
+    with pytest.raises(BadWeights, match="give a weights file"):
         hub.download(make, "resnet18")

@@ -1,4 +1,4 @@
-"""A learner steps whole or not at all, repeats itself, and goes on from where it was stored."""
+"""A learner steps completely or not at all, is reproducible, and continues from a stored state."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def source_loss(learner: Learner, source: Source, size: int = 16) -> Tensor:
 
 
 def practised(source: Source, seed: int = 0) -> Learner:
-    """A learner with moments and BatchNorm statistics to lose."""
+    """A learner that has moments and BatchNorm statistics."""
     learner = make(source, seed)
     for _ in range(2):
         assert learner.update(source_loss(learner, source))
@@ -83,7 +83,7 @@ def test_a_loss_or_gradient_that_is_not_finite_changes_nothing(
 
 
 @each_bad_loss
-def test_a_learner_goes_on_after_an_update_that_was_left_out(source: Source, spoil: Callable[[Tensor], Tensor]) -> None:
+def test_a_learner_continues_after_a_skipped_update(source: Source, spoil: Callable[[Tensor], Tensor]) -> None:
     disturbed, undisturbed = practised(source), practised(source)
     images = source.images[:8]
     disturbed.update(spoil(disturbed.forward(images).logsumexp(dim=1).sum()))
@@ -92,7 +92,7 @@ def test_a_learner_goes_on_after_an_update_that_was_left_out(source: Source, spo
     assert same(stored(disturbed), stored(undisturbed))
 
 
-def test_the_very_first_update_can_be_left_out(source: Source) -> None:
+def test_the_first_update_can_be_skipped(source: Source) -> None:
     learner = make(source)
     before = stored(learner)
     assert not learner.update(learner.forward(source.images[:4]).sum() * float("nan"))
@@ -120,7 +120,7 @@ STORES: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
 
 
 @pytest.mark.parametrize("store", STORES.values(), ids=STORES)
-def test_a_stored_learner_goes_on_to_the_same_bits(
+def test_a_stored_learner_continues_with_the_same_bits(
     source: Source, store: Callable[[dict[str, Tensor]], dict[str, Tensor]]
 ) -> None:
     original = practised(source)
@@ -135,7 +135,7 @@ def test_a_stored_learner_goes_on_to_the_same_bits(
     assert same(stored(restored), stored(original))
 
 
-def test_a_learner_is_stored_before_its_first_update(source: Source) -> None:
+def test_a_learner_can_be_stored_before_its_first_update(source: Source) -> None:
     original, restored = make(source), practised(source, seed=5)
     restored.load_state(stored(original))
     for learner in (original, restored):
@@ -143,7 +143,7 @@ def test_a_learner_is_stored_before_its_first_update(source: Source) -> None:
     assert same(stored(restored), stored(original))
 
 
-def test_a_restored_learner_falls_back_to_what_was_restored(source: Source) -> None:
+def test_forget_returns_to_the_loaded_state(source: Source) -> None:
     state = stored(practised(source))
     learner = make(source, seed=5)
     learner.load_state(state)
@@ -151,7 +151,7 @@ def test_a_restored_learner_falls_back_to_what_was_restored(source: Source) -> N
     assert same(stored(learner), state)
 
 
-def test_going_on_leaves_the_loaded_state_alone(source: Source) -> None:
+def test_learning_does_not_change_the_loaded_state(source: Source) -> None:
     state = stored(practised(source))
     copy = {name: value.clone() for name, value in state.items()}
     learner = make(source)
@@ -170,7 +170,7 @@ def test_another_seed_makes_another_learner(source: Source) -> None:
     assert not torch.equal(one["generator"], other["generator"])
 
 
-def test_every_number_is_a_learner_of_its_own_and_the_same_in_every_run(source: Source) -> None:
+def test_each_number_gives_a_different_reproducible_learner(source: Source) -> None:
     three = [stored(learner) for learner in make_learners(source, 3, 0, SETTINGS)]
     assert not same(three[0], three[1])
     assert not same(three[1], three[2])
@@ -266,5 +266,5 @@ def test_the_average_is_the_mean_of_the_probabilities(source: Source) -> None:
     assert joint.agreement == pytest.approx(sum(unanimous) / 40)
 
 
-def test_one_learner_has_nobody_to_agree_with(source: Source) -> None:
+def test_one_learner_has_no_agreement(source: Source) -> None:
     assert average([make(source)], Sequence(threads=1), source.images).agreement is None

@@ -1,4 +1,4 @@
-"""BatchNorm uses the statistics it is told to, and keeps its own."""
+"""BatchNorm uses the chosen statistics and keeps its running ones."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def lived_in(layer: nn.Module) -> nn.Module:
-    """Statistics and affine weights unlike the initial ones."""
+    """Set statistics and affine weights that differ from the initial ones."""
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
@@ -43,7 +43,7 @@ def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 
 @each_case
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.8, 1.0])
-def test_the_mix_is_what_one_works_out_by_hand(
+def test_the_mix_matches_a_calculation_by_hand(
     case: tuple[Callable[[], nn.Module], tuple[int, ...]], weight: float
 ) -> None:
     make, shape = case
@@ -194,7 +194,7 @@ def test_the_mix_agrees_with_torchs_own_variance_in_any_layout(
 
 
 @given(weight=st.floats(0, 1), first=st.integers(1, 200), second=st.integers(1, 200))
-def test_a_larger_query_never_leans_more_on_the_running_statistics(weight: float, first: int, second: int) -> None:
+def test_the_running_weight_never_grows_with_the_query(weight: float, first: int, second: int) -> None:
     small, large = sorted((first, second))
     of_small, of_large = (running_weight("mixed", weight, size) for size in (small, large))
     assert 1 >= of_small >= of_large
@@ -213,6 +213,6 @@ def test_a_query_of_one_uses_the_running_statistics_alone(norm: str) -> None:
     assert running_weight(norm, 0.5, size=1) == 1  # type: ignore[arg-type]
 
 
-def test_running_and_query_are_the_two_ends() -> None:
+def test_running_and_query_are_the_two_extremes() -> None:
     assert running_weight("running", 0.5, size=2) == 1
     assert running_weight("query", 0.5, size=2) == 0

@@ -1,4 +1,4 @@
-"""Weights files are read without running what they may carry."""
+"""Weights files are read without running code in them."""
 
 import os
 import pickle
@@ -42,7 +42,7 @@ def test_files_of_torch_are_read(tmp_path: Path, suffix: str, modern: bool) -> N
     assert_same(read_weights(path))
 
 
-def test_wrappers_and_prefixes_are_taken_off(tmp_path: Path) -> None:
+def test_wrappers_and_prefixes_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "w.pth"
     prefixed = {f"module.{key}": value for key, value in TENSORS.items()}
     for wrapped in (prefixed, {"state_dict": prefixed, "epoch": 9}, {"model": prefixed, "lr": 0.1}):
@@ -50,7 +50,7 @@ def test_wrappers_and_prefixes_are_taken_off(tmp_path: Path) -> None:
         assert_same(read_weights(path))
 
 
-def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadWeights, match=r"no weights file .*none\.pth"):
         read_weights(tmp_path / "none.pth")
 
@@ -60,30 +60,30 @@ def test_a_folder_is_not_a_weights_file(tmp_path: Path) -> None:
         read_weights(tmp_path)
 
 
-def test_another_kind_of_file_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unknown_file_type_is_refused(tmp_path: Path) -> None:
     (tmp_path / "w.onnx").write_bytes(b"anything")
-    with pytest.raises(BadWeights, match=r"not read; use \.safetensors"):
+    with pytest.raises(BadWeights, match=r"unknown file type \.onnx\. Use \.safetensors"):
         read_weights(tmp_path / "w.onnx")
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
-def test_a_file_that_breaks_off_is_a_sentence(tmp_path: Path, suffix: str, share: float) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path, suffix: str, share: float) -> None:
     path = tmp_path / f"w{suffix}"
     save_file(TENSORS, path) if suffix == ".safetensors" else torch.save(TENSORS, path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(BadWeights, match="damaged or of another kind"):
+    with pytest.raises(BadWeights, match="damaged or has another format"):
         read_weights(path)
 
 
-def test_a_text_file_is_a_sentence(tmp_path: Path) -> None:
+def test_a_text_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "w.pth").write_bytes(b"this is not a checkpoint\n")
     with pytest.raises(BadWeights):
         read_weights(tmp_path / "w.pth")
 
 
-def test_a_legacy_file_that_breaks_off_anywhere_is_a_sentence(tmp_path: Path) -> None:
+def test_a_truncated_legacy_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.pth"
     torch.save(TENSORS, path, _use_new_zipfile_serialization=False)
     whole = path.read_bytes()
@@ -94,7 +94,7 @@ def test_a_legacy_file_that_breaks_off_anywhere_is_a_sentence(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"epoch": 3}, torch.ones(2)], ids=["list", "numbers", "tensor"])
-def test_a_file_without_a_state_dict_is_a_sentence(tmp_path: Path, content: object) -> None:
+def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, content: object) -> None:
     torch.save(content, tmp_path / "w.pth")
     with pytest.raises(BadWeights, match="cannot be read as weights"):
         read_weights(tmp_path / "w.pth")

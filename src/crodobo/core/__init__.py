@@ -1,1 +1,1 @@
-"""What a method sees and what it gives."""
+"""The input and output of a method."""

@@ -1,4 +1,4 @@
-"""What a stream has come to so far, in numbers. Nothing of any sample."""
+"""Counts: a running summary of a stream. It contains nothing about single samples."""
 
 import statistics
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from crodobo.core.prediction import Prediction
 
-RECENT = 50  # queries that means are taken over
+RECENT = 50  # queries that the means cover
 
 
 def _recent() -> deque[float]:
@@ -30,17 +30,17 @@ class Counts:
 
     queries: int = 0
     samples: int = 0
-    refused: int = 0  # queries that the model could not take
+    refused: int = 0  # queries that the model could not use
     wiped: int = 0  # bytes
     skipped: int = 0  # updates
     held: int = 0  # queries
-    restored: list[str] = field(default_factory=list)  # why, each time
+    restored: list[str] = field(default_factory=list)  # the reason for each restored weight copy
     confidence: float = 0.0  # sum over all samples
     classes: Counter[str] = field(default_factory=Counter)
     seconds: deque[float] = field(default_factory=_recent)
     agreement: deque[float] = field(default_factory=_recent)
     kept: deque[float] = field(default_factory=_recent)
-    accuracy: float | None = None  # online, where labels are known
+    accuracy: float | None = None  # online, if labels are known
     started: float = field(default_factory=time.monotonic)
 
     def add(self, prediction: Prediction, names: Iterable[str], *, query: int, seconds: float, wiped: int) -> None:

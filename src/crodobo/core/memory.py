@@ -1,4 +1,4 @@
-"""Where the tensors of a query lie, and what becomes of them when it is burned."""
+"""Memory: where the tensors of a query are stored, and how they are erased."""
 
 import math
 from typing import NamedTuple
@@ -8,14 +8,14 @@ from torch import Tensor
 
 
 class Burned(NamedTuple):
-    """How many bytes were overwritten, and why others could not be, if there are any."""
+    """The number of overwritten bytes, and the error of a tensor that could not be overwritten."""
 
     wiped: int
     failed: RuntimeError | None = None
 
 
 class Memory:
-    """The process's heap: tensors stay where they are, and are overwritten when their query is burned.
+    """The heap: tensors stay where they are and are overwritten when their query is burned.
 
     >>> images = torch.ones(2, 3)
     >>> Memory().burn([images]).wiped, int(images.sum())
@@ -23,14 +23,14 @@ class Memory:
     """
 
     def take(self, tensor: Tensor) -> Tensor:
-        """Take a tensor over. What is returned is to be used in its place."""
+        """Take a tensor over. Use the returned tensor instead of it."""
         return tensor
 
     def burn(self, tensors: list[Tensor]) -> Burned:
-        """Overwrite tensors that were taken, all that can be."""
+        """Overwrite all these tensors, also if one of them fails."""
         failed: RuntimeError | None = None
-        wiped: set[tuple[int, int]] = set()  # places in memory: a tensor that was handed over twice counts once
-        with torch.inference_mode():  # the one mode in which every kind of tensor can be overwritten
+        wiped: set[tuple[int, int]] = set()  # addresses and sizes: a tensor that was taken twice counts once
+        with torch.inference_mode():  # the only mode in which every tensor can be overwritten
             for tensor in tensors:
                 try:
                     tensor.zero_()
@@ -41,14 +41,14 @@ class Memory:
 
 
 class Unburned(Memory):
-    """The heap without any overwriting, to measure what that costs, and to see that traces are found where they are."""
+    """The heap without overwriting, to measure its cost and to test that scans find traces."""
 
     def burn(self, tensors: list[Tensor]) -> Burned:
         return Burned(0)
 
 
 def extent(tensor: Tensor) -> int:
-    """The bytes of a tensor in memory; what is repeated there only in name counts once.
+    """The bytes of a tensor in memory. Expanded dimensions count once.
 
     >>> extent(torch.zeros(3, 2)), extent(torch.zeros(1, 2).expand(3, 2))
     (24, 8)

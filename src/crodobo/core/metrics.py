@@ -1,4 +1,4 @@
-"""Streaming metrics: what the protocol counts while the stream goes by."""
+"""Metrics of a stream, updated query by query."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -10,7 +10,7 @@ from crodobo.core.prediction import Prediction
 
 
 class ConfusionMatrix:
-    """Counts of true against predicted classes; every accuracy here is read off it.
+    """Counts of true and predicted classes, and the accuracies that follow from them.
 
     Examples
     --------
@@ -18,7 +18,7 @@ class ConfusionMatrix:
     >>> matrix.update(predicted=torch.tensor([0, 1, 1]), labels=torch.tensor([0, 0, 1]))
     >>> matrix.counts.tolist()
     [[1, 1], [0, 1]]
-    >>> round(matrix.accuracy, 3), matrix.per_class, matrix.class_average
+    >>> round(matrix.accuracy, 3), matrix.per_class, round(matrix.class_average, 3)
     (0.667, [0.5, 1.0], 0.75)
     """
 
@@ -38,26 +38,25 @@ class ConfusionMatrix:
 
     @property
     def accuracy(self) -> float:
-        """Share of samples predicted right; 0 before the first."""
+        """Share of samples predicted correctly; 0 before the first sample."""
         return int(self.counts.diagonal().sum()) / max(1, self.samples)
 
     @property
     def per_class(self) -> list[float | None]:
-        """Share predicted right among the samples of each class; None for a class that has not come."""
-        return [
-            int(row[number]) / total if (total := int(row.sum())) else None for number, row in enumerate(self.counts)
-        ]
+        """Accuracy of each class; None for a class without samples."""
+        pairs = zip(self.counts.diagonal().tolist(), self.counts.sum(dim=1).tolist(), strict=True)
+        return [correct / total if total else None for correct, total in pairs]
 
     @property
     def class_average(self) -> float:
-        """Mean of the per-class accuracies over the classes that have come."""
+        """Mean of the per-class accuracies over the classes with samples."""
         known = [accuracy for accuracy in self.per_class if accuracy is not None]
         return sum(known) / max(1, len(known))
 
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """One query of a stream, as a row of the curve."""
+    """One query of a stream, as a row of `curve.csv`."""
 
     query: int
     samples: int
@@ -74,10 +73,10 @@ class QueryRecord:
 
 @dataclass
 class StreamRecord:
-    """All that a stream leaves behind: counts, a row a query, and the predictions. No sample.
+    """The results of a stream: counts, a row for each query, and the predictions. It contains no sample.
 
-    A sample of a refused query has the prediction −1 and counts in no accuracy; `refused` says why, and `restored` why
-    the learners got their last good weights back.
+    A sample of a refused query has the prediction −1 and counts in no accuracy. `refused` and `restored` give the
+    reasons for refused queries and restored weights.
     """
 
     confusion: ConfusionMatrix
@@ -89,7 +88,7 @@ class StreamRecord:
 
     @property
     def queries(self) -> int:
-        """Queries that have gone by, refused ones among them: where in the stream we are."""
+        """The number of queries so far, including refused ones."""
         return len(self.rows) + len(self.refused)
 
     @property
@@ -98,7 +97,7 @@ class StreamRecord:
         return self.confusion.accuracy
 
     def add(self, prediction: Prediction, labels: Tensor, seconds: float) -> None:
-        """Score a query's prediction."""
+        """Score the prediction of a query."""
         predicted, confidence = prediction.labels, prediction.confidence
         adaptation = prediction.adaptation
         if adaptation.restored:
@@ -123,26 +122,22 @@ class StreamRecord:
         )
 
     def refuse(self, samples: int, reason: str) -> None:
-        """Note a query that could not be taken."""
+        """Record a refused query."""
         self.predicted += [-1] * samples
         self.confidence += [0.0] * samples
         self.refused.append(f"query {self.queries + 1}: {reason}")
 
     def as_data(self) -> dict[str, Any]:
-        """Plain data, for a checkpoint."""
-        return {
+        """The record as plain data, for a checkpoint."""
+        return vars(self) | {
             "confusion": self.confusion.counts.tolist(),
             "rows": [asdict(row) for row in self.rows],
-            "predicted": self.predicted,
-            "confidence": self.confidence,
-            "refused": self.refused,
-            "restored": self.restored,
         }
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
-        """What `as_data` gave."""
+        """The record from a result of `as_data`."""
         confusion = ConfusionMatrix(len(data["confusion"]))
         confusion.counts = torch.tensor(data["confusion"], dtype=torch.int64)
         rows = [QueryRecord(**row) for row in data["rows"]]
-        return cls(confusion, rows, data["predicted"], data["confidence"], data["refused"], data["restored"])
+        return cls(**data | {"confusion": confusion, "rows": rows})

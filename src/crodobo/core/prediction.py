@@ -1,4 +1,4 @@
-"""Prediction: what a method gives back for a query. Never inputs, never features."""
+"""Prediction: the result of a method for a query. It never contains inputs or features."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,20 +8,20 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Adaptation:
-    """How a method took a query in.
+    """How a method adapted to a query.
 
     Parameters
     ----------
     kept
-        Share of the pseudo-labels that were confident enough to be learned from; None for methods without any.
+        Share of pseudo-labels that were confident enough to learn; None for methods without pseudo-labels.
     skipped
-        Learners whose update was left out because its loss or gradient was not finite.
+        Number of learners whose update was skipped because its loss or gradient was not finite.
     bootstrap
-        For each learner, which samples of the public source it was shown with the query.
+        For each learner, the numbers of the source samples that it learned with the query.
     held
-        Whether nothing was learned from the query, because it holds far fewer classes than usual.
+        Whether the query was not learned because it has far fewer classes than usual.
     restored
-        Why the learners' last good weights were put back, as a sentence; None where they were not.
+        Why the last good weights were restored; None if they were not.
     """
 
     kept: float | None = None
@@ -33,16 +33,16 @@ class Adaptation:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """The answer to one query.
+    """The prediction of one query.
 
     Parameters
     ----------
     probabilities
         Samples × classes, the average over the learners.
     agreement
-        Share of samples on which all learners predict the same class; None with one learner.
+        Share of samples for which all learners predict the same class; None with one learner.
     adaptation
-        How the query was taken in, where it was.
+        How the method adapted to the query.
 
     Examples
     --------
@@ -63,12 +63,12 @@ class Prediction:
 
     @property
     def confidence(self) -> Tensor:
-        """The probability of that class."""
+        """The probability of the most probable class."""
         return self.probabilities.amax(dim=1)
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What a log may say of it: of the query as a whole, of no sample."""
+        """Numbers about the whole query that may be logged. None is about a single sample."""
         return {
             "samples": len(self.probabilities),
             "agreement": self.agreement,

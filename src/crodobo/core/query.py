@@ -1,4 +1,4 @@
-"""Query: a batch of the private target stream that can be read once and is then erased."""
+"""Query: a batch of the private target stream that is erased after use."""
 
 import traceback
 from types import TracebackType
@@ -14,18 +14,17 @@ from crodobo.errors import BadQuery, CrodoboError, QueryBurned
 
 
 class Query:
-    """A target batch that owns its memory: read inside `with`, overwritten and gone after it.
+    """A target batch that owns its memory: readable inside `with`, overwritten after it.
 
-    The query takes the array over without a copy, so burning overwrites the memory that was passed in.
-    Tensors derived from it (views, float copies) are handed to `own`, and are overwritten with it.
-    `wiped` says how many bytes burning has overwritten.
+    The query takes the array over without a copy, so burning overwrites the array that was passed in. Derived tensors
+    (views, float copies) are passed to `own` and overwritten too. `wiped` is the number of overwritten bytes.
 
     Parameters
     ----------
     images
-        N×C×H×W, uint8 in 0..255 or floats in 0..1. Belongs to the query from here on.
+        N×C×H×W, uint8 in 0..255 or floats in 0..1. The query owns it from now on.
     memory
-        Where the query's tensors lie, and how they are erased. An `Arena` moves them to memory of its own.
+        Where the query's tensors are stored and how they are erased. An `Arena` moves them to its own memory.
 
     Examples
     --------
@@ -40,18 +39,18 @@ class Query:
     >>> query.images
     Traceback (most recent call last):
     ...
-    crodobo.errors.QueryBurned: this query was burned when its `with` block ended; read it inside the block
+    crodobo.errors.QueryBurned: This query was burned when its `with` block ended. Read it inside the block.
     """
 
     def __init__(self, images: Tensor | np.ndarray, memory: Memory | None = None) -> None:
         if isinstance(images, np.ndarray) and not images.flags.writeable:
-            raise BadQuery("the query's array is read-only and could not be overwritten; pass a writable copy")
+            raise BadQuery("The query's array is read-only, so it cannot be overwritten.", "Pass a writable copy.")
         try:
             given = pixels.as_tensor(images)
         except (TypeError, ValueError) as error:
-            raise BadQuery(f"the query's array cannot be taken over as it is ({error}); pass a plain copy") from None
+            raise BadQuery(f"The query's array cannot be used without a copy ({error}).", "Pass a copy.") from None
         self._memory = memory or Memory()
-        self.wiped = 0  # bytes that burning has overwritten
+        self.wiped = 0
         self._images = self._memory.take(given)
         self._owned = [self._images]
         self._state = "closed"
@@ -81,7 +80,7 @@ class Query:
         return f"Query({self._state})"
 
     def __reduce__(self) -> NoReturn:
-        raise CrodoboError("a query cannot be copied or pickled: there is only one, and it is erased after use")
+        raise CrodoboError("A query cannot be copied or pickled: only one may exist, and it is erased after use.")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,44 +89,46 @@ class Query:
 
     @property
     def images(self) -> Tensor:
-        """The images as they came."""
+        """The images in their original format."""
         return self._read()
 
     def pixels(self) -> Tensor:
-        """The images as floats in 0..1; overwritten with the query."""
+        """The images as floats in 0..1. They are overwritten with the query."""
         return self.own(pixels.to_unit(self._read()))
 
     def own(self, derived: Tensor) -> Tensor:
-        """Take over a tensor derived from the query, so that burning overwrites it too; go on with what is returned."""
+        """Take over a derived tensor, so that burning overwrites it too. Use the returned tensor instead of it."""
         self._read()
         held = self._memory.take(derived)
         self._owned.append(held)
         return held
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Raise `BadQuery` if the images are not sound, or not of the shape that the model was made for."""
+        """Raise `BadQuery` if the images are unusable or do not have the shape that the model expects."""
         if wrong := pixels.misfit(self._read(), shape):
-            raise BadQuery(f"the query {wrong}; it was refused and no weight has moved")
+            raise BadQuery(f"The query {wrong}.", "It was refused, and no weight has changed.")
 
     def burn(self) -> None:
-        """Overwrite everything that the query owns with zeros, then let it go. Calling it again is harmless."""
+        """Overwrite everything that the query owns with zeros and release it. Calling it again is harmless."""
         self._state = "burned"
         owned, self._owned, self._images = self._owned, [], torch.empty(0)
         wiped, failed = self._memory.burn(owned)
         self.wiped += wiped
         if failed:
-            raise CrodoboError(f"a tensor of the query could not be overwritten ({failed}); all others were")
+            raise CrodoboError(f"A tensor of the query could not be overwritten ({failed}). All others were.")
 
     def _read(self) -> Tensor:
         if self._state == "burned":
-            raise QueryBurned("this query was burned when its `with` block ended; read it inside the block")
+            raise QueryBurned("This query was burned when its `with` block ended.", "Read it inside the block.")
         if self._state == "closed":
-            raise CrodoboError("a query is read inside `with query:`, which makes sure that it is erased")
+            raise CrodoboError(
+                "The query is not open.", "Read it inside `with query:`, which makes sure that it is erased."
+            )
         return self._images
 
 
 def _clear_frames(error: BaseException | None) -> None:
-    """Let go of what the functions that an error has left still hold: whoever keeps the error would keep it too."""
+    """Clear the local variables that a traceback keeps alive. They may hold parts of the query."""
     errors, seen = [error], set()
     while errors:
         if (error := errors.pop()) and id(error) not in seen:

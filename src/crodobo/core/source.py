@@ -1,4 +1,4 @@
-"""Source: the labelled public data that stays at hand for the whole stream."""
+"""Source: the labelled public data."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,9 +10,11 @@ from torch import Generator, Tensor
 from crodobo.core import pixels
 from crodobo.errors import BadSource
 
+WHOLE_NUMBERS = "Use whole class numbers, starting from 0."
+
 
 class SourceBatch(NamedTuple):
-    """A mini-batch of the source: float images in 0..1, their labels, and which samples they are."""
+    """A mini-batch of the source: float images in 0..1, their labels and their numbers."""
 
     images: Tensor
     labels: Tensor
@@ -22,17 +24,17 @@ class SourceBatch(NamedTuple):
 class Source:
     """Labelled public images, from which every learner draws its own bootstrap.
 
-    The source holds no state: a draw is decided by the generator that is passed in, so that learners
-    can draw at the same time and each repeat its own sequence.
+    The source has no state. The generator that is passed in decides a draw, so learners can draw at the same time and
+    each draw is reproducible.
 
     Parameters
     ----------
     images
-        N×C×H×W, uint8 in 0..255 or floats in 0..1; or what reads such images by their numbers.
+        N×C×H×W, uint8 in 0..255 or floats in 0..1; or an object that reads such images by number.
     labels
-        N class numbers, 0 to the number of classes less one.
+        N class numbers, starting from 0.
     classes
-        The classes' names; by default the numbers that occur.
+        The names of the classes; by default their numbers.
 
     Examples
     --------
@@ -55,19 +57,19 @@ class Source:
         try:
             self.labels = torch.as_tensor(labels)
         except (TypeError, ValueError):
-            raise BadSource("the source's labels are not numbers; labels are whole class numbers from 0") from None
+            raise BadSource("The source's labels are not numbers.", WHOLE_NUMBERS) from None
         if self.labels.shape != (len(self.images),):
             raise BadSource(
-                f"the source has {len(self.images)} images and labels of shape {tuple(self.labels.shape)}; "
-                "give one class number for each image"
+                f"The source has {len(self.images)} images and labels of shape {tuple(self.labels.shape)}.",
+                "Give one class number for each image.",
             )
         if self.labels.is_floating_point():
-            raise BadSource(f"the source's labels are {self.labels.dtype}; labels are whole class numbers")
+            raise BadSource(f"The source's labels are {self.labels.dtype}.", WHOLE_NUMBERS)
         self.labels = self.labels.long()
         if classes is None and int(self.labels.max()) >= len(self.images):
             raise BadSource(
-                f"the source's labels go up to {int(self.labels.max())} with {len(self.images)} images, so that most "
-                "classes have none; number the classes from 0, or name them"
+                f"The source's labels go up to {int(self.labels.max())}, but it has only {len(self.images)} images.",
+                "Number the classes from 0, or name them.",
             )
         self.classes = tuple(classes) if classes is not None else tuple(map(str, range(int(self.labels.max()) + 1)))
         self._check_labels()
@@ -76,17 +78,17 @@ class Source:
         low, high = int(self.labels.min()), int(self.labels.max())
         if low < 0 or high >= len(self.classes):
             raise BadSource(
-                f"the source's labels run from {low} to {high}, but with {len(self.classes)} classes they must "
-                f"lie in 0 to {len(self.classes) - 1}; correct the labels or the list of classes"
+                f"The source's labels run from {low} to {high}, but {len(self.classes)} classes are numbered 0 to "
+                f"{len(self.classes) - 1}.",
+                "Correct the labels or the list of classes.",
             )
         counts = torch.bincount(self.labels, minlength=len(self.classes))
         if missing := [name for name, count in zip(self.classes, counts, strict=True) if count == 0]:
             raise BadSource(
-                f"the source has no sample of {_shortened(missing)}; a class without samples cannot be learned: "
-                "add some, or leave the class out"
+                f"The source has no sample of {_shortened(missing)}.", "Add samples, or leave the class out."
             )
         if len(self.classes) < 2:
-            raise BadSource("the source has only one class; there is nothing to tell apart")
+            raise BadSource("The source has only one class.", "Give samples of at least two classes.")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -107,17 +109,17 @@ class Source:
 
 
 def _checked(images: Tensor | np.ndarray | pixels.Images) -> pixels.Images:
-    """Images that can be learned from."""
+    """The images, if they are usable."""
     if isinstance(images, np.ndarray):
         images = np.require(images, requirements=["C", "W"])  # a copy only where torch needs one
     elif not isinstance(images, Tensor) and hasattr(images, "__getitem__") and hasattr(images, "dtype"):
-        return images  # checked as they are read
+        return images  # checked when they are read
     try:
         tensor = pixels.as_tensor(images)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        raise BadSource(f"the source's images cannot be used ({error})") from None
+        raise BadSource(f"The source's images cannot be used ({error}).", "Pass a plain copy.") from None
     if problem := pixels.problem(tensor):
-        raise BadSource(f"the source {problem}")
+        raise BadSource(f"The source {problem}.")
     return tensor
 
 

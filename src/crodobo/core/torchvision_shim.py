@@ -1,9 +1,9 @@
-"""Lets torchvision be imported beside a CPU-only torch.
+"""Makes it possible to import torchvision with a CPU-only torch.
 
-The registry's torchvision is compiled against CUDA; beside a CPU build of torch its compiled operators
-do not load, and the import fails because two of them are looked up by name. Declaring the two schemas is
-enough for transforms and classification networks, which never call them. Import this module before
-torchvision or timm; where torchvision is whole, it does nothing.
+The torchvision of the package registry is compiled against CUDA. With a CPU build of torch its compiled operators do
+not load, and the import fails because it looks two of them up by name. Declaring the two schemas is enough for
+transforms and classification networks, which never call them. Import this module before torchvision or timm. It does
+nothing if torchvision works.
 """
 
 import torch
@@ -27,4 +27,4 @@ def _declare_missing_operators() -> torch.library.Library | None:
     return None
 
 
-LIBRARY = _declare_missing_operators()  # kept alive: the schemas are withdrawn with the object
+LIBRARY = _declare_missing_operators()  # keep a reference: the schemas disappear with the object

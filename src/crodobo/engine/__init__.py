@@ -1,4 +1,4 @@
-"""How K learners step: one after the other, or each in a thread of its own."""
+"""How K learners step: one after the other, or each in its own thread."""
 
 import os
 
@@ -10,7 +10,7 @@ __all__ = ["Engine", "Parallel", "Sequence", "make_engine"]
 
 
 def make_engine(learners: int, *, parallel: bool = True, threads: int | None = None) -> Engine:
-    """The engine for this machine: by default a thread for each learner, the cores shared among them."""
+    """The engine for this machine. By default each learner has a thread and an equal share of the cores."""
     cores = available_cores()
     threads = threads or max(1, cores // learners)
     if parallel and learners > 1:
@@ -19,5 +19,5 @@ def make_engine(learners: int, *, parallel: bool = True, threads: int | None = N
 
 
 def available_cores() -> int:
-    """Cores that this process may run on."""
+    """The number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

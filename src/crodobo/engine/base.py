@@ -1,22 +1,25 @@
-"""What an engine owes."""
+"""Engine: the interface of all engines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+import torch
 
 Result = TypeVar("Result")
 
 
 class Engine(ABC):
-    """Runs the same piece of work for every learner.
+    """Calls the same function for every learner.
 
-    Learners share nothing that is written, so an engine may run them in any order or all at once; each call to
-    `map` is a meeting: it returns when all have finished.
+    Learners share nothing that is written, so an engine may run them in any order or all at once. `map` returns when
+    all of them have finished.
 
     Parameters
     ----------
     threads
-        Threads inside each operation. Sequence and parallel give the same bits for the same number.
+        Threads inside each torch operation. For the same number, sequence and parallel give the same bits.
     """
 
     def __init__(self, threads: int) -> None:
@@ -24,4 +27,17 @@ class Engine(ABC):
 
     @abstractmethod
     def map(self, work: Callable[..., Result], *arguments: Iterable[Any]) -> list[Result]:
-        """`[work(*a) for a in zip(*arguments)]`, and like it, raises what the first failing work raised."""
+        """`[work(*a) for a in zip(*arguments)]`. If calls fail, the error of the first in order is raised."""
+
+    @contextmanager
+    def torch_threads(self) -> Iterator[None]:
+        """Use `threads` threads in torch operations of the calling thread, then restore the caller's number."""
+        before = torch.get_num_threads()
+        if before == self.threads:
+            yield
+            return
+        torch.set_num_threads(self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

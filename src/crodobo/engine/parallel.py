@@ -1,4 +1,4 @@
-"""Learners at the same time, each in a thread of its own."""
+"""Learners at the same time, each in its own thread."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -10,18 +10,18 @@ from crodobo.engine.base import Engine, Result
 
 
 class Parallel(Engine):
-    """Runs the learners in threads of their own.
+    """Runs the learners in threads.
 
-    torch lets go of Python's lock while it computes, so K learners use K cores. Two threads inside one operation
-    are often slower than one where the machine is shared, since they wait for each other many times a step;
-    learners wait for each other twice a query.
+    torch releases Python's global lock while it computes, so K learners use K cores. On a shared machine two threads
+    inside one operation are often slower than one, because they wait for each other many times in a step. Learners
+    wait for each other only twice in a query.
 
     Parameters
     ----------
     workers
-        Learners that run at the same time; the others wait for a free thread.
+        Learners that run at the same time. The others wait for a free thread.
     threads
-        Threads inside each operation.
+        Threads inside each torch operation.
 
     Examples
     --------
@@ -32,22 +32,19 @@ class Parallel(Engine):
     def __init__(self, workers: int, threads: int) -> None:
         super().__init__(threads)
         self._pool = ThreadPoolExecutor(
-            max_workers=workers,
-            thread_name_prefix="learner",
-            initializer=torch.set_num_threads,
-            initargs=(threads,),
+            max_workers=workers, thread_name_prefix="learner", initializer=torch.set_num_threads, initargs=(threads,)
         )
 
     def map(self, work: Callable[..., Result], *arguments: Iterable[Any]) -> list[Result]:
-        if torch.get_num_threads() != self.threads:
-            torch.set_num_threads(self.threads)
-        everyone = list(zip(*arguments, strict=True))
-        futures = [self._pool.submit(work, *given) for given in everyone]
-        try:
-            wait(futures)  # no learner is left running when another's error is raised
-        except BaseException:  # Ctrl-C: the learners finish what they are at before anything is undone
-            for future in futures:
-                future.cancel()
-            wait(futures)
-            raise
+        # torch keeps the number of threads per thread, and one more for threads to come. The pool's initializer sets
+        # both; `torch_threads` puts the second one back.
+        with self.torch_threads():
+            futures = [self._pool.submit(work, *each) for each in list(zip(*arguments, strict=True))]
+            try:
+                wait(futures)  # no learner still runs when another's error is raised
+            except BaseException:  # Ctrl-C: the learners finish their work before anything is undone
+                for future in futures:
+                    future.cancel()
+                wait(futures)
+                raise
         return [future.result() for future in futures]

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-
 from crodobo.engine.base import Engine, Result
 
 
@@ -16,6 +14,5 @@ class Sequence(Engine):
     """
 
     def map(self, work: Callable[..., Result], *arguments: Iterable[Any]) -> list[Result]:
-        if torch.get_num_threads() != self.threads:
-            torch.set_num_threads(self.threads)
-        return [work(*given) for given in zip(*arguments, strict=True)]
+        with self.torch_threads():
+            return [work(*each) for each in zip(*arguments, strict=True)]

@@ -1,1 +1,1 @@
-"""What keeps a stream from harming the learners."""
+"""Protects the learners from harmful streams."""

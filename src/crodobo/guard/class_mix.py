@@ -1,4 +1,4 @@
-"""ClassMix: how evenly samples spread over the classes, told from their predictions."""
+"""ClassMix: how evenly samples spread over the classes, estimated from their predictions."""
 
 import math
 from typing import Self
@@ -6,29 +6,29 @@ from typing import Self
 import torch
 from torch import Tensor
 
-HALF = 0.5  # a mix is narrow if it has fewer than half of the further classes that are usual
+HALF = 0.5  # a mix is narrow if it has less than half the usual number of further classes
 
 
 class ClassMix:
-    """The predictions of the last samples, as sums; older ones fade.
+    """Sums over the predictions of recent samples. Older samples fade.
 
     Parameters
     ----------
     classes
-        How many there are.
+        The number of classes.
     horizon
-        Samples that count; as more come, those before count less.
+        The number of samples that count. When more come, earlier ones count less.
 
     Examples
     --------
     >>> mix = ClassMix.of(torch.eye(4)[[0, 0, 1, 1, 2, 2, 3, 3]])
-    >>> round(mix.same, 3), mix.effective_classes
+    >>> round(mix.same, 3), round(mix.effective_classes, 3)
     (0.143, 4.0)
     """
 
     def __init__(self, classes: int, horizon: int) -> None:
         self.horizon = horizon
-        # The sum of the predictions, of their squared lengths, of their weights, and of the weights' squares.
+        # The sum of the predictions, of their squared lengths, of their weights, and of the squared weights.
         self.numbers = torch.zeros(classes + 3, dtype=torch.float64)
 
     @classmethod
@@ -39,7 +39,7 @@ class ClassMix:
         return mix
 
     def add(self, probabilities: Tensor) -> None:
-        """Count samples; those before fade as far as they are more than the horizon has room for."""
+        """Count samples. Earlier ones fade if the horizon has no room for all."""
         count = len(probabilities)
         before = float(self.numbers[-2])
         if before + count > self.horizon:
@@ -50,20 +50,20 @@ class ClassMix:
         self.numbers += torch.cat([sums.double(), torch.tensor([count, count], dtype=torch.float64)])
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start again."""
         self.numbers.zero_()
 
     @property
     def samples(self) -> float:
-        """How many samples tell as much as those that came, which do not all count the same."""
+        """The effective number of samples. It is lower than the count, because faded samples count less."""
         weight, squares = self.numbers[-2:].tolist()
         return weight**2 / squares if squares else 0.0
 
     @property
     def same(self) -> float:
-        """The chance that two samples are taken for the same class; 0 before there are two.
+        """The probability that two samples have the same class; 0 for fewer than two samples.
 
-        Its mean does not depend on how many samples there are, unlike that of an entropy of their classes.
+        Unlike an entropy, its expected value does not depend on the number of samples.
         """
         squared, weight, squares = self.numbers[-3:].tolist()
         pairs = weight**2 - squares
@@ -71,13 +71,13 @@ class ClassMix:
 
     @property
     def effective_classes(self) -> float:
-        """Equally frequent classes that would be as mixed: the exponential of the entropy, of order two."""
+        """The number of equally frequent classes that would be as mixed (the exponential of the order-2 entropy)."""
         total = float(self.numbers[:-3].square().sum())
         return float(self.numbers[-2]) ** 2 / total if total else 0.0
 
 
 def narrower(mix: ClassMix, usual: ClassMix, sigmas: float = 0.0) -> bool:
-    """Whether a mix has fewer than half of the further classes that are usual, by so many standard deviations.
+    """Whether a mix has less than half the usual number of further classes, by this many standard deviations.
 
     >>> ten, two = (ClassMix.of(torch.eye(10)[torch.arange(60) % classes]) for classes in (10, 2))
     >>> narrower(two, ten), narrower(ten, two), narrower(two, two)

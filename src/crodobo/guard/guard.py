@@ -1,16 +1,16 @@
-"""Guard: bursts of few classes are not learned, and learners that have collapsed get their last good weights back.
+"""Guard: does not learn bursts of few classes, and gives collapsed learners their last good weights back.
 
-Both show in the same way: the samples of a query are taken for far fewer classes than usual. Whether that is the
-stream or the learners, the last good weights tell: what they too see as a few classes is a burst, and is predicted
-without being learned; where they see many, the learners have collapsed. Learners that no longer agree, or that no
-longer know the public source, have collapsed as well.
+A burst and a collapse look alike: the query seems to hold far fewer classes than usual. The last good weights tell them
+apart. If they also see few classes, it is a burst: the query is predicted but not learned. If they see many, the
+learners have collapsed. Learners that no longer agree, or no longer know the public source, have also collapsed.
 
-What is usual is learned from the stream, from one sample in eight, so that watching costs next to nothing. In the first
-1024 samples only weights that are no longer finite, or no longer know the source, are put back.
+The guard learns what is usual from one sample in eight, so that it costs little. During the first 1024 samples it
+restores weights only if they are no longer finite or no longer know the source.
 """
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -23,15 +23,39 @@ from crodobo.engine import Engine
 from crodobo.guard.class_mix import ClassMix, narrower
 from crodobo.nn.learner import Learner, average
 
-ONE_IN = 8  # samples, of which one is looked at before a query is learned
-GLANCED = 8  # looked at samples that can raise a suspicion
-RECENT = 64  # samples that a suspicion is judged by
-TRUST = 1024  # samples of the stream until what is usual is known
-HORIZON = 1600  # looked at samples over which that is forgotten
-PROBED = 32  # samples of the source that the learners are asked now and then
-EVERY = 512  # samples of the stream between two such times, and between two copies of good weights
-SURE = 4.0  # standard deviations by which a suspicion has to be more than chance
+ONE_IN = 8  # one sample in so many is examined before a query is learned
+GLANCED = 8  # examined samples that can raise a suspicion
+RECENT = 64  # samples that decide about a suspicion
+TRUST = 1024  # samples of the stream until the usual mix is known
+HORIZON = 1600  # examined samples that make up the usual mix
+PROBED = 32  # source samples that the learners are tested on from time to time
+EVERY = 512  # samples of the stream between two tests, and between two copies of good weights
+SURE = 4.0  # standard deviations from which a suspicion is not chance
 SLOW, FAST = 0.02, 0.2  # how far 64 samples move the usual and the recent agreement
+
+
+class WeightCopy:
+    """A copy of the learners' weights and statistics after a number of queries, in memory only."""
+
+    def __init__(self, learners: list[Learner], queries: int) -> None:
+        self.queries = queries
+        self._copies = [{name: value.clone() for name, value in weights_of(learner).items()} for learner in learners]
+
+    @torch.no_grad()
+    def put_back(self, learners: list[Learner]) -> None:
+        """Copy the weights back into the learners."""
+        for learner, copies in zip(learners, self._copies, strict=True):
+            for name, value in weights_of(learner).items():
+                value.copy_(copies[name])
+            learner.keep_statistics()
+
+
+class GuardSnapshot(NamedTuple):
+    """The parts of a guard that `state` leaves out."""
+
+    good: WeightCopy | None
+    next: WeightCopy | None
+    sound: bool
 
 
 class Guard:
@@ -40,7 +64,7 @@ class Guard:
     Parameters
     ----------
     learners
-        Those of the method. Their weights are what is put back.
+        The learners of the method. The guard may put earlier weights back into them.
     source
         The labelled public data.
     """
@@ -48,25 +72,25 @@ class Guard:
     def __init__(self, learners: list[Learner], source: Source) -> None:
         self.learners, self.source = learners, source
         frequencies = torch.bincount(source.labels, minlength=len(source.classes)) / len(source)
-        self.chance = float(frequencies.square().sum())
+        self.chance = float(frequencies.square().sum())  # accuracy of random guesses
         self.usual = ClassMix(len(source.classes), horizon=HORIZON)
         self.glance = ClassMix(len(source.classes), horizon=GLANCED)
         self.close = ClassMix(len(source.classes), horizon=RECENT)
         self.answers = ClassMix(len(source.classes), horizon=RECENT)
-        self.agreement = torch.zeros(2, dtype=torch.float64)  # the recent and the usual; 0 with one learner
+        self.agreement = torch.zeros(2, dtype=torch.float64)  # recent and usual; 0 with one learner
         self.counts = torch.zeros(2, dtype=torch.int64)  # samples and queries so far
-        self.known = torch.zeros(1, dtype=torch.float64)  # the largest share of the probe that was known
+        self.known = torch.zeros(1, dtype=torch.float64)  # the best accuracy on the probe so far
         self.probe = torch.randint(len(source), (PROBED,), generator=Generator().manual_seed(0))
-        self.good: Weights | None = None
-        self.next: Weights | None = None  # good if the queries after it are as well
-        self.sound = False  # whether the learners were found not to have collapsed, and have learned nothing since
+        self.good: WeightCopy | None = None
+        self.next: WeightCopy | None = None  # becomes the good copy if the queries after it are sound
+        self.sound = False  # whether the current weights were checked and found not to have collapsed
 
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
-        """Look at a query before it is learned: whether it should be, and whether the learners had collapsed."""
+        """Examine a query before it is learned: is it a burst, or have the learners collapsed?"""
         if self.good is None:
-            self.good = self.next = Weights(self.learners, int(self.counts[1]))
-        looked = images[-int(self.counts[0]) % ONE_IN :: ONE_IN]
-        seen = self._glance(looked, engine, "running")
+            self.good = self.next = WeightCopy(self.learners, int(self.counts[1]))
+        examined = images[-int(self.counts[0]) % ONE_IN :: ONE_IN]
+        seen = self._glance(examined, engine, "running")
         finite = bool(seen.isfinite().all())
         if finite:
             self.glance.add(seen)
@@ -78,15 +102,15 @@ class Guard:
             self.close.add(self._look(images, engine).probabilities)
             if not narrower(self.close, self.usual, SURE):
                 return Adaptation()
-        reason = None if self.sound else self._collapse(images, engine)
+        reason = None if self.sound else self._restore_if_collapsed(images, engine)
         self.sound = reason is None
         if reason is None:
-            return Adaptation(held=finite)  # else there is no way back, and the updates are left out
+            return Adaptation(held=finite)  # if not finite, no weights are better, and the updates skip themselves
         burst = narrower(ClassMix.of(self._look(images, engine).probabilities), self.usual, SURE)
         return Adaptation(restored=reason, held=burst)
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
-        """Look at the answer to a query that was learned; where the learners have collapsed, there is a new one."""
+        """Examine the prediction of a learned query. If the learners have collapsed, return a new prediction."""
         self.counts += torch.tensor([len(images), 1])
         if prediction.adaptation.held:
             return prediction
@@ -96,54 +120,50 @@ class Guard:
             self.answers.add(prediction.probabilities)
             self._follow_agreement(prediction.agreement, len(images))
         recent, usual = self.agreement.tolist()
-        strange = narrower(self.answers, self.usual, SURE) or recent < usual / 2
-        suspicious = not finite or (self.counts[0] > TRUST and strange)
+        unusual = narrower(self.answers, self.usual, SURE) or recent < usual / 2
+        suspicious = not finite or (self.counts[0] > TRUST and unusual)
         due = int(self.counts[0]) % EVERY < len(images)
-        if suspicious or (due and self._lost(engine)):
-            if reason := self._collapse(images, engine):
+        if suspicious or (due and self._lost_source(engine)):
+            if reason := self._restore_if_collapsed(images, engine):
                 adaptation = replace(prediction.adaptation, restored=reason)
                 return replace(average(self.learners, engine, images), adaptation=adaptation)
         elif due:
-            self.good, self.next = self.next, Weights(self.learners, int(self.counts[1]))
+            self.good, self.next = self.next, WeightCopy(self.learners, int(self.counts[1]))
         return prediction
 
     def _glance(self, images: Tensor, engine: Engine, norm: Norm) -> Tensor:
-        """What the learners take a few images for, each image seen by one of them."""
+        """Predict a few images cheaply: each image by one learner."""
         none = torch.zeros(0, len(self.source.classes))
 
-        def look(learner: Learner, part: Tensor) -> Tensor:
+        def predict(learner: Learner, part: Tensor) -> Tensor:
             return learner.predict(part, norm) if len(part) else none
 
-        return torch.cat(engine.map(look, self.learners, images.tensor_split(len(self.learners))))
+        return torch.cat(engine.map(predict, self.learners, images.tensor_split(len(self.learners))))
 
     def _look(self, images: Tensor, engine: Engine) -> Prediction:
-        """What all learners take images for, whatever else is among them."""
+        """Predict images by all learners, each image independently of the others."""
         return average(self.learners, engine, images, norm="running")
 
-    def _known(self, engine: Engine) -> float:
-        """The share of the probe that the learners know, whatever statistics they have run up."""
+    def _lost_source(self, engine: Engine) -> bool:
+        """Whether the learners have lost more than half of their knowledge of the source, beyond chance."""
         images = pixels.to_unit(self.source.images[self.probe])
-        labels = self._glance(images, engine, "query").argmax(dim=1)
-        return float((labels == self.source.labels[self.probe]).float().mean())
-
-    def _lost(self, engine: Engine) -> bool:
-        """Whether the learners know less than half of what they knew of the source, and that is no chance."""
-        known = self._known(engine)
+        labels = self._glance(images, engine, "query").argmax(dim=1)  # running statistics may have drifted
+        known = float((labels == self.source.labels[self.probe]).float().mean())
         self.known.clamp_(min=known)
         return known < (float(self.known) + self.chance) / 2 - 0.5 / math.sqrt(PROBED)
 
-    def _collapse(self, images: Tensor, engine: Engine) -> str | None:
-        """Compare the learners with their last good weights; put those back, and say why, where they are better."""
+    def _restore_if_collapsed(self, images: Tensor, engine: Engine) -> str | None:
+        """Compare the learners with their last good weights. If those are better, restore them and say why."""
         assert self.good
         assert self.next
-        mine, lost = self._look(images, engine), self._lost(engine)
-        now = Weights(self.learners, int(self.counts[1]))
+        mine, lost = self._look(images, engine), self._lost_source(engine)
+        now = WeightCopy(self.learners, int(self.counts[1]))
         copies = []
         for weights in (self.next, self.good):
             weights.put_back(self.learners)
             copies.append(self._look(images, engine))
         reason = compare(mine, copies, self.usual)
-        if reason is None and lost and not self._lost(engine):
+        if reason is None and lost and not self._lost_source(engine):
             reason = "they no longer knew the source"
         if reason is None:
             now.put_back(self.learners)
@@ -155,7 +175,8 @@ class Guard:
             mix.clear()
         self.agreement[0] = self.agreement[1]
         ago = int(self.counts[1]) - self.good.queries
-        return f"the learners had collapsed ({reason}); their last good weights, of {ago} queries ago, are restored"
+        when = "1 query ago" if ago == 1 else f"{ago} queries ago"
+        return f"the learners had collapsed ({reason}); the weights from {when} were restored"
 
     def _follow_agreement(self, agreement: float | None, samples: int) -> None:
         if agreement is None:
@@ -165,44 +186,35 @@ class Guard:
         self.agreement += min(1, samples / RECENT) * torch.tensor([FAST, SLOW]) * (agreement - self.agreement)
 
     def state(self) -> dict[str, Tensor]:
-        """What is usual and recent, in a few numbers; the good weights are not among them."""
+        """The usual and recent numbers, without the copies of good weights."""
         mixes = {"usual": self.usual, "glance": self.glance, "close": self.close, "answers": self.answers}
         state = {name: mix.numbers for name, mix in mixes.items()}
         return state | {"agreement": self.agreement, "counts": self.counts, "known": self.known}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state` gave; the weights as they are now are the good ones."""
+        """Continue from a result of `state`. The current weights become the good ones."""
         for name, value in self.state().items():
             value.copy_(state[name])
-        self.good = self.next = None
-        self.sound = False
+        self.restore(GuardSnapshot(good=None, next=None, sound=False))
+
+    def snapshot(self) -> GuardSnapshot:
+        """The copies of good weights. Nothing changes a copy after it is made, so it is not copied again."""
+        return GuardSnapshot(self.good, self.next, self.sound)
+
+    def restore(self, snapshot: GuardSnapshot) -> None:
+        """Go back to a result of `snapshot`."""
+        self.good, self.next, self.sound = snapshot
 
 
-class Weights:
-    """A copy of the learners' weights and statistics as they were after so many queries, in memory alone."""
-
-    def __init__(self, learners: list[Learner], queries: int) -> None:
-        self.queries = queries
-        self._copies = [{name: value.clone() for name, value in living(learner).items()} for learner in learners]
-
-    @torch.no_grad()
-    def put_back(self, learners: list[Learner]) -> None:
-        """Let the learners have them again."""
-        for learner, copies in zip(learners, self._copies, strict=True):
-            for name, value in living(learner).items():
-                value.copy_(copies[name])
-            learner.keep_statistics()
-
-
-def living(learner: Learner) -> dict[str, Tensor]:
-    """A learner's weights and statistics themselves, without its generator and its optimiser's moments."""
+def weights_of(learner: Learner) -> dict[str, Tensor]:
+    """A learner's weights and statistics in use, without its generator and its optimiser's moments."""
     return {name: value for name, value in learner.state().items() if not name.startswith(("generator", "optimiser."))}
 
 
 def compare(mine: Prediction, copies: list[Prediction], usual: ClassMix) -> str | None:
-    """What the learners have lost on the same images against copies of their weights, the last the oldest; if anything.
+    """What the learners have lost on the same images, compared with copies of their weights (the oldest last).
 
-    Where any copy sees few classes, there are few: an old one may be too weak to see them.
+    If any copy sees few classes, the query has few: an old copy may be too weak to see them.
 
     >>> good, few = Prediction(torch.eye(4).repeat(8, 1), 0.9), Prediction(torch.eye(4)[[0] * 32], 0.9)
     >>> usual = ClassMix.of(good.probabilities)
@@ -223,7 +235,7 @@ def compare(mine: Prediction, copies: list[Prediction], usual: ClassMix) -> str 
         few_classes, classes = few.effective_classes, views[-1].effective_classes
         return f"they saw {few_classes:.1f} classes in the query, their last good weights {classes:.1f}"
     agreed = min(copy.agreement or 0.0 for copy in copies)
-    chance = 1 / math.sqrt(len(mine.probabilities))  # two standard deviations of a share, at most
+    chance = 1 / math.sqrt(len(mine.probabilities))  # at most two standard deviations of a share
     if mine.agreement is not None and mine.agreement < agreed / 2 - chance:
         shares = f"{100 * mine.agreement:.0f} % of the query, their last good weights on {100 * agreed:.0f} %"
         return f"they agreed on {shares}"

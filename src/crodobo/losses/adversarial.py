@@ -1,4 +1,4 @@
-"""Adversarial alignment: tell the domains apart, and learn features with which that is impossible."""
+"""Adversarial alignment: a discriminator separates the domains, and the features learn to prevent it."""
 
 import math
 
@@ -19,7 +19,7 @@ class _Reverse(torch.autograd.Function):
 
 
 def reverse_gradient(features: Tensor, coefficient: float) -> Tensor:
-    """The features as they are; their gradient is turned round and scaled on its way back.
+    """Identity in the forward pass. The backward pass reverses and scales the gradient.
 
     >>> features = torch.tensor([1.0], requires_grad=True)
     >>> (3 * reverse_gradient(features, 0.5)).sum().backward()
@@ -31,7 +31,7 @@ def reverse_gradient(features: Tensor, coefficient: float) -> Tensor:
 
 
 def ramp(progress: float, ceiling: float = 1.0) -> float:
-    """The reversal's coefficient, from 0 up to the ceiling: 2 / (1 + e^(−10·progress)) − 1 of it.
+    """The coefficient of the reversal, which rises from 0 to the ceiling: 2 / (1 + e^(−10·progress)) − 1, scaled.
 
     >>> ramp(0.0), round(ramp(0.1), 3), round(ramp(1.0), 3)
     (0.0, 0.462, 1.0)
@@ -45,23 +45,23 @@ def domain_confusion(
     source_weights: Tensor | None = None,
     target_weights: Tensor | None = None,
 ) -> Tensor:
-    """Binary cross-entropy of a domain discriminator: source is 1, target is 0, each domain half of it.
+    """Binary cross-entropy of a domain discriminator: source is 1, target is 0, and each domain counts half.
 
     Parameters
     ----------
     source_logits, target_logits
-        The discriminator's logits, one a sample.
+        The discriminator's logits, one per sample.
     source_weights, target_weights
-        Weights of the samples; only their share within the domain counts.
+        Weights of the samples, normalised within their domain.
 
     Examples
     --------
-    Large where the domains are taken for each other, small where they are told apart:
+    Large if the domains are confused, small if they are separated:
 
-    >>> domain_confusion(torch.tensor([-4.0]), torch.tensor([4.0]))
-    tensor(4.0181)
-    >>> domain_confusion(torch.tensor([4.0]), torch.tensor([-4.0]))
-    tensor(0.0181)
+    >>> round(float(domain_confusion(torch.tensor([-4.0]), torch.tensor([4.0]))), 3)
+    4.018
+    >>> round(float(domain_confusion(torch.tensor([4.0]), torch.tensor([-4.0]))), 3)
+    0.018
     """
 
     def half(logits: Tensor, truth: float, weights: Tensor | None) -> Tensor:

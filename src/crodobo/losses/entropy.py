@@ -1,4 +1,4 @@
-"""ℓ_ent: how unsure the predictions are."""
+"""ℓ_ent: the uncertainty of the predictions."""
 
 import torch
 from torch import Tensor
@@ -7,8 +7,8 @@ from torch import Tensor
 def entropies(logits: Tensor) -> Tensor:
     """Entropy of each predicted distribution, in nats.
 
-    >>> entropies(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
-    tensor([0.6931, 0.0012])
+    >>> [round(value, 3) for value in entropies(torch.tensor([[0.0, 0.0], [9.0, 0.0]])).tolist()]
+    [0.693, 0.001]
     """
     log_probabilities = torch.log_softmax(logits, dim=1)
     return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
@@ -26,11 +26,11 @@ def entropy(logits: Tensor) -> Tensor:
 
     Examples
     --------
-    Large where nothing is decided (ln 2), small where everything is:
+    Large (ln 2) if no sample is decided, small if all are:
 
-    >>> entropy(torch.tensor([[0.0, 0.0], [0.0, 0.0]]))
-    tensor(0.6931)
-    >>> entropy(torch.tensor([[9.0, 0.0], [0.0, 9.0]]))
-    tensor(0.0012)
+    >>> round(float(entropy(torch.tensor([[0.0, 0.0], [0.0, 0.0]]))), 3)
+    0.693
+    >>> round(float(entropy(torch.tensor([[9.0, 0.0], [0.0, 9.0]]))), 3)
+    0.001
     """
     return entropies(logits).mean()

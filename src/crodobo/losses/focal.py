@@ -1,4 +1,4 @@
-"""Focal loss: cross-entropy that lets go of what is already right, for classes of uneven size."""
+"""Focal loss: cross-entropy with less weight on samples that are already correct, for unbalanced classes."""
 
 import torch
 from torch import Tensor
@@ -15,17 +15,17 @@ def focal(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
     labels
         Class numbers.
     gamma
-        0 is cross-entropy; the larger, the less a sample counts that is predicted right.
+        0 gives cross-entropy. The larger γ, the less a correct sample counts.
 
     Examples
     --------
-    Large where the class is missed, and much smaller than cross-entropy (0.127) where it is found:
+    Large if the class is wrong, and much smaller than cross-entropy (0.127) if it is correct:
 
-    >>> focal(torch.tensor([[0.0, 2.0]]), torch.tensor([0]))
-    tensor(1.6501)
-    >>> focal(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
-    tensor(0.0018)
+    >>> round(float(focal(torch.tensor([[0.0, 2.0]]), torch.tensor([0]))), 3)
+    1.65
+    >>> round(float(focal(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))), 3)
+    0.002
     """
     losses = F.cross_entropy(logits, labels, reduction="none")
-    missed = (-torch.expm1(-losses)).clamp_min(torch.finfo(losses.dtype).tiny)  # 1 − p, kept from 0 for its gradient
+    missed = (-torch.expm1(-losses)).clamp_min(torch.finfo(losses.dtype).tiny)  # 1 − p, kept above 0 for its gradient
     return (missed.pow(gamma) * losses).mean()

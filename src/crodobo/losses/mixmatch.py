@@ -1,4 +1,4 @@
-"""MixMatch: learn mixtures of labelled and unlabelled samples, the latter with sharpened guesses for labels."""
+"""MixMatch: learn mixtures of labelled samples and unlabelled ones, whose labels are sharpened guesses."""
 
 import torch
 from torch import Tensor
@@ -7,18 +7,18 @@ from torch import Tensor
 def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
     """Distributions raised to 1/T and normalised.
 
-    >>> sharpen(torch.tensor([[0.6, 0.4]]), temperature=0.5)
-    tensor([[0.6923, 0.3077]])
+    >>> [round(value, 3) for value in sharpen(torch.tensor([[0.6, 0.4]]), temperature=0.5)[0].tolist()]
+    [0.692, 0.308]
     """
     return torch.softmax(probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log() / temperature, dim=1)
 
 
 def mixup(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """Sample by sample, `share` of the one and the rest of the other.
+    """For each sample, `share` of one tensor and the rest of the other.
 
-    >>> mixup(torch.tensor([[1.0], [1.0]]), torch.tensor([[0.0], [0.0]]), torch.tensor([0.75, 0.5]))
-    tensor([[0.7500],
-            [0.5000]])
+    >>> mixed = mixup(torch.tensor([[1.0], [1.0]]), torch.tensor([[0.0], [0.0]]), torch.tensor([0.75, 0.5]))
+    >>> [round(value, 3) for value in mixed.flatten().tolist()]
+    [0.75, 0.5]
     """
     share = share.reshape(-1, *[1] * (one.dim() - 1))
     return share * one + (1 - share) * other
@@ -38,13 +38,13 @@ def mixmatch(labelled_logits: Tensor, labels: Tensor, unlabelled_logits: Tensor,
 
     Examples
     --------
-    Large where the predictions are far from labels and guesses, small where they are near:
+    Large if the predictions differ from labels and guesses, small if they match:
 
     >>> truth, logits = torch.tensor([[1.0, 0.0]]), torch.tensor([[4.0, 0.0]])
-    >>> mixmatch(-logits, truth, -logits, truth)
-    tensor(5.9469)
-    >>> mixmatch(logits, truth, logits, truth)
-    tensor(0.0188)
+    >>> round(float(mixmatch(-logits, truth, -logits, truth)), 3)
+    5.947
+    >>> round(float(mixmatch(logits, truth, logits, truth)), 3)
+    0.019
     """
     supervised = -(labels * torch.log_softmax(labelled_logits, dim=1)).sum(dim=1).mean()
     unsupervised = (torch.softmax(unlabelled_logits, dim=1) - guesses).square().sum(dim=1).mean()

@@ -1,4 +1,4 @@
-"""Methods by name. A new one is a file here and a line in `REGISTRY`."""
+"""Methods by name. A new method is a file here and an entry in one of the tuples below."""
 
 from crodobo.errors import BadSettings
 from crodobo.methods.atdoc_na import ATDOCNA
@@ -24,7 +24,7 @@ from crodobo.methods.single import Single
 from crodobo.methods.source_only import SourceOnly
 from crodobo.methods.tent import TENT
 
-# In the order in which tables list them: the paper's baselines, CroDoBo, the wider field, those that keep the target.
+# In the order of the tables: the paper's baselines, CroDoBo, other online methods, methods that keep the target.
 PAPER = (SourceOnly, DAN, CORAL, DANN, ENT, MDD, CDAN, CDANE)
 CRODOBO = (Single, Continual, CroDoBo)
 WIDER = (NoAdaptation, BNStatistics, TENT, EATA, SAR, CoTTA)
@@ -42,5 +42,7 @@ def get_method(name: str) -> type[Method]:
     'CroDoBo'
     """
     if name not in REGISTRY:
-        raise BadSettings(f"there is no method {name!r}; the methods are {', '.join(REGISTRY)}")
+        raise BadSettings(
+            f"There is no method {name!r}.", f"Choose one of {', '.join(REGISTRY)}.", settings=("method",)
+        )
     return REGISTRY[name]

@@ -1,49 +1,56 @@
-"""What the adversarial baselines share: a part of its own for each learner, and a reversal that sets in slowly."""
+"""Base of the adversarial methods: an adversary for each learner, and a gradient reversal that grows slowly."""
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from crodobo.config import MethodSettings, NonNegative
+from crodobo.config import NonNegative
 from crodobo.losses import ramp, reverse_gradient
 from crodobo.methods.alignment import Alignment, AlignmentSettings
 from crodobo.nn.learner import Learner
 
 
 class AdversarialSettings(AlignmentSettings):
-    """How strong the reversed gradient becomes, and a momentum that a game of two can bear."""
+    """The final strength of the reversed gradient, and Adam's momentum."""
 
     ceiling: NonNegative = 1.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
 
 class Adversarial(Alignment):
-    """A learner and its adversary in one step: the gradient is turned round where it enters the features.
+    """Updates a learner and its adversary in one step: the gradient is reversed where it enters the features.
 
-    Momentum keeps both going where the other has been, and they circle each other: with Adam's usual 0.9 these methods
-    fall below going on with the source alone; see docs/compare.md.
+    Momentum makes the two circle each other. With Adam's usual 0.9 these methods fall below `source-only`; see
+    docs/compare.md.
+
+    Parameters
+    ----------
+    ceiling
+        The final coefficient of the reversal.
+    momentum
+        Adam's β₁ on the stream, for the learner and its adversary.
     """
 
-    Settings: ClassVar[type[MethodSettings]] = AdversarialSettings
+    Settings = AdversarialSettings
     settings: AdversarialSettings
 
     @abstractmethod
     def make_adversary(self, features: int, classes: int) -> nn.Module:
-        """The part that the learner plays against, on so many features."""
+        """Make the adversary for this number of features."""
 
     def prepare(self, learner: Learner) -> None:
         learner.attach("adversary", lambda: self.make_adversary(learner.network.width, len(self.source.classes)))
         learner.set_momentum(self.settings.momentum)
 
     def reverse(self, features: Tensor) -> Tensor:
-        """The features with their gradient reversed, by as much as the schedule has come to."""
+        """The features with a reversed gradient, scaled by the schedule."""
         return reverse_gradient(features, ramp(self.progress, self.settings.ceiling))
 
 
 def discriminator(inputs: int, hidden: int = 1024) -> nn.Module:
-    """Features → one logit: is it the source?"""
+    """Features → one logit, high for the source."""
     return nn.Sequential(
         nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1), nn.Flatten(0)
     )

@@ -1,7 +1,6 @@
-"""What the paper's baselines share: a source batch, the query, and a loss that draws their features together."""
+"""Base of the paper's baselines: a source batch, the query, and a loss that aligns their features."""
 
 from abc import abstractmethod
-from typing import ClassVar
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -9,26 +8,33 @@ from torch.nn import functional as F
 from crodobo.config import MethodSettings, NonNegative
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
-from crodobo.methods.base import Method, Protocol
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.methods.base import Method
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class AlignmentSettings(MethodSettings):
-    """How much the alignment counts beside the source's cross-entropy."""
+    """The weight of the alignment relative to the source's cross-entropy."""
 
     weight: NonNegative = 1.0
 
 
 class Alignment(Method):
-    """One step a query down ``ℓ_s + w · alignment``; a method of this kind says what the alignment is."""
+    """One step per query on ``ℓ_s + w · alignment``. Subclasses define the alignment.
 
-    protocols: ClassVar[tuple[Protocol, ...]] = ("online", "offline")
-    Settings: ClassVar[type[MethodSettings]] = AlignmentSettings
+    Parameters
+    ----------
+    weight
+        Weight w of the alignment.
+    """
+
+    protocols = ("online", "offline")
+    Settings = AlignmentSettings
     settings: AlignmentSettings
 
     @abstractmethod
     def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
-        """The loss beside ℓ_s, of what the learner makes of a source batch and of the query."""
+        """The alignment loss of a source batch and the query."""
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         weak = query.own(self.augment.weak(images, self.generator))

@@ -1,6 +1,6 @@
-"""ATDOC-NA: label each target sample by its nearest neighbours among all others."""
+"""ATDOC-NA: label each target sample by its nearest neighbours."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from crodobo.nn.learner import Learner
 
 
 class ATDOCSettings(MethodSettings):
-    """How many neighbours vote, and how much their vote comes to count."""
+    """The number of neighbours that vote, and the final weight of the vote."""
 
     neighbours: Positive = 5
     vote_weight: NonNegative = 0.2
@@ -33,20 +33,20 @@ class ATDOCNA(Offline):
     """Auxiliary target domain-oriented classifier, neighbourhood aggregation.
 
         ℓ = ℓ_s + 0.2 · progress · Σ_b w_b CE(ŷ_b, p_b) / Σ_b w_b
-        ŷ_b, w_b = the class and the share that the 5 nearest neighbours' mean prediction is largest for
+        ŷ_b, w_b = the most probable class in the mean prediction of the 5 nearest neighbours, and its probability
 
     **Keeps.** Features and predictions of every target sample.
 
-    **Use it** when the target may be stored: the strongest offline method of the paper's comparison.
+    **Use it** when the target may be stored. It is the strongest offline method in the paper.
 
     **Reference.** Liang, Hu and Feng, *Domain Adaptation with Auxiliary Target Domain-Oriented Classifier*, CVPR 2021.
 
     Parameters
     ----------
     neighbours
-        Neighbours that vote.
+        The number of neighbours that vote.
     vote_weight
-        What the weight of the vote's cross-entropy rises to.
+        The final weight of the vote's cross-entropy.
 
     Examples
     --------
@@ -59,13 +59,13 @@ class ATDOCNA(Offline):
     """
 
     name = "atdoc-na"
-    Settings: ClassVar[type[MethodSettings]] = ATDOCSettings
+    Settings = ATDOCSettings
     settings: ATDOCSettings
     banks: list[Bank] | None = None
 
     def survey(self, images: Images) -> None:
         if len(images) < 2:
-            raise BadSource("atdoc-na labels a sample by its neighbours, and a target of one has none")
+            raise BadSource("atdoc-na labels samples by their neighbours, so it needs at least two target samples.")
         if self.banks is None:
             described = self.engine.map(lambda learner: describe_all(learner, images), self.learners)
             self.banks = [Bank(F.normalize(each.features, dim=1), each.probabilities) for each in described]
@@ -93,11 +93,11 @@ class ATDOCNA(Offline):
 
 
 def vote(features: Tensor, bank: Bank, indices: Tensor, neighbours: int) -> Tensor:
-    """The mean prediction of each sample's nearest neighbours in the bank, itself left out.
+    """The mean prediction of each sample's nearest neighbours in the bank, without the sample itself.
 
     >>> bank = Bank(torch.eye(3), torch.tensor([[1.0, 0.0], [0.8, 0.2], [0.0, 1.0]]))
-    >>> vote(torch.tensor([[0.9, 0.4, 0.1]]), bank, torch.tensor([0]), neighbours=1)
-    tensor([[0.8000, 0.2000]])
+    >>> vote(torch.tensor([[0.9, 0.4, 0.1]]), bank, torch.tensor([0]), neighbours=1).argmax(dim=1)
+    tensor([0])
     """
     similarity = features @ bank.features.T
     similarity[torch.arange(len(indices)), indices] = -torch.inf

@@ -1,8 +1,8 @@
-"""The method interface: adapt on a query, predict it, keep nothing of it."""
+"""Method: adapt to a query, predict it, keep nothing of it."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,27 +16,35 @@ from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.engine import Sequence, make_engine
 from crodobo.errors import BadQuery, BadSettings
-from crodobo.guard.guard import Guard
+from crodobo.guard.guard import Guard, GuardSnapshot
 from crodobo.nn.learner import Learner, average, make_learners, warm_up
+from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
 
 Protocol = Literal["online", "offline"]
-VIEWS = 1_000_003  # sets the generator of the query's views apart from every learner's
-RAMP = 100  # queries over which schedules run where the stream's length is not known
+VIEWS = 1_000_003  # keeps the seed of the query's views apart from every learner's
+RAMP = 100  # queries that schedules take if the length of the stream is unknown
+
+
+class Snapshot(NamedTuple):
+    """Everything that a step can change, copied in memory."""
+
+    state: dict[str, Tensor]
+    guard: GuardSnapshot | None
 
 
 class Method(ABC):
     """Adapts learners to a stream, one query at a time.
 
-    A new method is a subclass with a `name` and an `adapt`. Checking the query, the order of adapting and
-    predicting, the average over the learners and the checkpoint come from here.
+    A new method is a subclass with a `name` and an `adapt`. This class checks the query, orders adapting and
+    predicting, averages the learners and gives the state for checkpoints.
 
     Parameters
     ----------
     source
         The labelled public data.
     learners
-        How many learners to make and warm up; or learners, which are then taken as they are.
+        How many learners to make and warm up; or learners that are ready to use.
     augment
         How weak and strong views are made.
     settings
@@ -44,8 +52,8 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
-    protocols: ClassVar[tuple[Protocol, ...]] = ("online",)  # those that it can be run under and is reported for
-    keeps_target: ClassVar[bool] = False  # refused where burning is on
+    protocols: ClassVar[tuple[Protocol, ...]] = ("online",)  # the protocols that the method supports
+    keeps_target: ClassVar[bool] = False  # if true, the method is refused where burning is on
     learns: ClassVar[bool] = True  # whether queries change the weights
     Settings: ClassVar[type[MethodSettings]] = MethodSettings
 
@@ -78,78 +86,77 @@ class Method(ABC):
         self.steps = 0
         self.largest = 0  # samples of the largest query so far
         self._expected: int | None = None
+        self._undo: Snapshot | None = None  # from before the last step
         Sequence(self.engine.threads).map(self.prepare, self.learners)
         self.guard = Guard(self.learners, source) if self.settings.guard and self.learns else None
 
     def prepare(self, learner: Learner) -> None:  # noqa: B027
-        """Get a warm learner ready for the first query: attach what it needs, choose what it learns."""
+        """Prepare a warm learner for the first query: attach parts, choose the weights to learn."""
 
     def expect(self, steps: int) -> None:
-        """Say how many queries will come, where that is known, so that schedules fit the stream."""
+        """Tell the method how many queries will come, so that schedules fit the stream."""
         self._expected = steps
 
     @property
     def progress(self) -> float:
-        """How far schedules have come, 0 to 1: over the stream where its length is known, else over a fixed ramp."""
+        """The position of schedules, 0 to 1: over the expected queries, or else over the first 100."""
         return min(1.0, self.steps / (self._expected or RAMP))
 
     @abstractmethod
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         """Update the learners on a query. `images` are its pixels as floats in 0..1.
 
-        Tensors derived from the images go through `query.own`, so that they are erased with the query.
+        Pass tensors derived from the images through `query.own`, so that they are erased with the query.
         """
 
     def survey(self, images: Images) -> None:  # noqa: B027
-        """Offline: look over the whole target at the start of an epoch."""
+        """Offline: look at the whole target at the start of an epoch."""
 
     def revisit(self, query: Query, images: Tensor, indices: Tensor) -> Adaptation:
-        """Offline: learn a batch of the target once more; `indices` say which samples they are."""
+        """Offline: learn a batch of the target. `indices` are the numbers of its samples."""
         return self.adapt(query, images)
 
     @torch.inference_mode(False)
     @torch.enable_grad()
     def step(self, query: Query, order: Order | None = None) -> Prediction:
-        """Adapt on a query and predict it, in this order, or in that which the settings name.
+        """Adapt to a query and predict it, in this order or in that of the settings.
 
-        A query that cannot be taken raises `BadQuery` before anything has changed.
+        A step that raises leaves no trace. An unusable query raises `BadQuery`.
         """
         query.check(self.source.shape)
         images = query.pixels()
         largest = max(self.largest, len(images))
         for learner in self.learners:
-            # Adam would take a step of full length on a handful of samples, however noisy their gradient.
+            # Adam would take a full step on a handful of samples, however noisy their gradient.
             learner.share = len(images) / largest
-        watched = {name: value.clone() for name, value in self.guard.state().items()} if self.guard else {}
+        self._undo = self.snapshot(self._undo)
         try:
-            order = order or self.settings.order
-            prediction = self._guarded(query, images, order) if self.guard else self._taken_in(query, images, order)
+            with self.engine.torch_threads():
+                prediction = self._guarded_step(query, images, order or self.settings.order)
         except BaseException:
-            for learner in self.learners:
-                learner.forget()
-            if self.guard:
-                self.guard.load_state(watched)
+            self.restore(self._undo)
             raise
         self.steps, self.largest = self.steps + 1, largest
         return prediction
 
-    def _taken_in(self, query: Query, images: Tensor, order: Order) -> Prediction:
+    def _guarded_step(self, query: Query, images: Tensor, order: Order) -> Prediction:
+        if not self.guard:
+            return self._plain_step(query, images, order)
+        found = self.guard.before(images, self.engine)
+        if found.held:
+            prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
+        else:
+            prediction = self._plain_step(query, images, order)
+            if found.restored:
+                prediction = replace(prediction, adaptation=replace(prediction.adaptation, restored=found.restored))
+        return self.guard.after(images, prediction, self.engine)
+
+    def _plain_step(self, query: Query, images: Tensor, order: Order) -> Prediction:
         if order == "adapt-then-predict":
             adaptation = self.adapt(query, images)
             return replace(average(self.learners, self.engine, images), adaptation=adaptation)
         prediction = average(self.learners, self.engine, images)
         return replace(prediction, adaptation=self.adapt(query, images))
-
-    def _guarded(self, query: Query, images: Tensor, order: Order) -> Prediction:
-        assert self.guard
-        found = self.guard.before(images, self.engine)
-        if found.held:
-            prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
-        else:
-            prediction = self._taken_in(query, images, order)
-            if found.restored:
-                prediction = replace(prediction, adaptation=replace(prediction.adaptation, restored=found.restored))
-        return self.guard.after(images, prediction, self.engine)
 
     def predict(self, images: Tensor | np.ndarray | Query) -> Prediction:
         """Predict images, or an open query, without adapting to them."""
@@ -158,11 +165,11 @@ class Method(ABC):
             return average(self.learners, self.engine, images.pixels())
         batch = pixels.as_tensor(images)
         if wrong := pixels.misfit(batch, self.source.shape):
-            raise BadQuery(f"the batch {wrong}")
+            raise BadQuery(f"The batch {wrong}.")
         return average(self.learners, self.engine, pixels.to_unit(batch))
 
     def state(self) -> dict[str, Tensor]:
-        """All that is needed to go on from here, as tensors by name. Holds no target sample, unless `keeps_target`."""
+        """Everything needed to continue, as tensors by name. It has no target sample, unless `keeps_target`."""
         state = {"generator": self.generator.get_state()}
         state |= {"steps": torch.tensor(self.steps), "largest": torch.tensor(self.largest)}
         for number, learner in enumerate(self.learners):
@@ -172,16 +179,34 @@ class Method(ABC):
         return state
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a result of `state`. The guard takes the loaded weights for good ones."""
         self.generator.set_state(state["generator"])
         self.steps, self.largest = int(state["steps"]), int(state["largest"])
         for number, learner in enumerate(self.learners):
-            prefix = f"learners.{number}."
-            learner.load_state(
-                {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-            )
+            learner.load_state(with_prefix(f"learners.{number}.", state))
         if self.guard:
-            self.guard.load_state({name: state[f"guard.{name}"] for name in self.guard.state()})
+            self.guard.load_state(with_prefix("guard.", state))
+
+    @torch.no_grad()
+    def snapshot(self, reuse: Snapshot | None = None) -> Snapshot:
+        """A copy of everything that a step can change. `restore` returns to it.
+
+        `reuse` is an old snapshot to overwrite. That saves allocating memory, which takes longer than the copying.
+        """
+        old = reuse.state if reuse else {}
+        state = {
+            name: old[name].copy_(value) if name in old and old[name].shape == value.shape else value.clone()
+            for name, value in self.state().items()
+        }
+        return Snapshot(state, self.guard.snapshot() if self.guard else None)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Undo everything since `snapshot` was taken, as if it had not happened."""
+        for learner in self.learners:
+            learner.forget()
+        self.load_state(snapshot.state)
+        if self.guard and snapshot.guard:
+            self.guard.restore(snapshot.guard)
 
     def snapshot(self) -> tuple[Any, ...]:
         """Everything that `restore` needs to undo later steps, including the guard's copies of good weights."""
@@ -200,16 +225,23 @@ def check_burning(method: type[Method], settings: MethodSettings) -> None:
     """Refuse a method that keeps target data where burning is on."""
     if method.keeps_target and settings.burn != "off":
         raise BadSettings(
-            f"{method.name} keeps target data, which burning after reading forbids; choose a method that keeps "
-            "nothing, or turn burning off (--burn off) where the target may be stored"
+            f"{method.name} keeps target data, and burning is on.",
+            "Choose a method that keeps nothing, or turn burning off if the target may be stored.",
+            settings=("method", "burn"),
         )
 
 
 def check_runs_online(method: type[Method], settings: MethodSettings) -> None:
-    """Refuse what cannot meet a stream, before anything is loaded."""
+    """Refuse a method that cannot run on a stream, before anything is loaded."""
     if "online" not in method.protocols:
-        raise BadSettings(
-            f"{method.name} goes over the whole target again and again, so it has no online form; "
-            "crodobo compare --offline runs it"
-        )
+        raise no_online_form(method)
     check_burning(method, settings)
+
+
+def no_online_form(method: type[Method]) -> BadSettings:
+    """The error for an offline method on a stream."""
+    return BadSettings(
+        f"{method.name} needs the whole target again and again, so it has no online form.",
+        "Choose an online method, or run this one in a comparison with the offline protocol.",
+        settings=("method",),
+    )

@@ -1,13 +1,11 @@
-"""bn-statistics: the frozen model with the BatchNorm statistics of each query."""
+"""bn-statistics: the frozen model with each query's BatchNorm statistics."""
 
-from typing import ClassVar
-
-from crodobo.config import MethodSettings, Norm
+from crodobo.config import Norm
 from crodobo.methods.no_adaptation import NoAdaptation, NoAdaptationSettings
 
 
 class BNStatisticsSettings(NoAdaptationSettings):
-    """Predict with the statistics of the query."""
+    """Predict with the query's statistics."""
 
     norm: Norm = "query"
 
@@ -17,10 +15,10 @@ class BNStatistics(NoAdaptation):
 
         p = softmax h(f(x)),  BatchNorm with the query's statistics
 
-    **Keeps.** Nothing: the statistics are gone with the query.
+    **Keeps.** Nothing.
 
-    **Use it** when a network has BatchNorm, queries are large and of mixed classes, and nothing may be learned. A query
-    of one has no statistics and is predicted as by `no-adaptation`; a query of one class has misleading ones.
+    **Use it** when the network has BatchNorm, queries are large with mixed classes, and nothing may be learned. A query
+    of one sample is predicted as by `no-adaptation`. A query of one class has misleading statistics.
 
     **Reference.** Nado et al., *Evaluating Prediction-Time Batch Normalization for Robustness under Covariate Shift*,
     2020; Schneider et al., *Improving Robustness against Common Corruptions by Covariate Shift Adaptation*, NeurIPS
@@ -35,4 +33,4 @@ class BNStatistics(NoAdaptation):
     """
 
     name = "bn-statistics"
-    Settings: ClassVar[type[MethodSettings]] = BNStatisticsSettings
+    Settings = BNStatisticsSettings

@@ -1,45 +1,37 @@
-"""CDAN: like DANN, with a discriminator that sees which class a feature is taken for."""
-
-from typing import ClassVar
+"""CDAN: DANN with a discriminator that also sees the predicted class."""
 
 import torch
 from torch import Tensor, nn
 
-from crodobo.config import MethodSettings
 from crodobo.losses import domain_confusion, entropies
 from crodobo.methods.adversarial import Adversarial, AdversarialSettings, discriminator
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class CDANSettings(AdversarialSettings):
-    """Whether sure samples count more."""
+    """Whether confident samples count more."""
 
     entropy_weights: bool = False
 
 
 class CDAN(Adversarial):
-    """Conditional domain-adversarial network: the discriminator is given features and predictions multiplied out.
+    """Conditional domain-adversarial network: the discriminator sees the product of features and predictions.
 
         ℓ = ℓ_s + w · BCE(D(GRL(f ⊗ p))),  p without gradient
 
-    With entropy weights (`cdan-e`) a sample counts 1 + e^(−H(p)), as a share of its domain.
+    With entropy weights (`cdan-e`) a sample has the weight 1 + e^(−H(p)), normalised within its domain.
 
-    **Keeps.** Nothing of a query; each learner has a discriminator of its own.
+    **Keeps.** Nothing of a query. Each learner has its own discriminator.
 
-    **Use it** when classes lie apart and each should be aligned with its own counterpart.
+    **Use it** when each class should be aligned with its own counterpart.
 
     **Reference.** Long, Cao, Wang and Jordan, *Conditional Adversarial Domain Adaptation*, NeurIPS 2018.
 
     Parameters
     ----------
-    weight
-        Weight w of the discriminator's loss.
-    ceiling
-        What the reversal's coefficient rises to.
-    momentum
-        Adam's β₁ on the stream, for the learner and its adversary.
     entropy_weights
-        Let sure samples count more.
+        Whether confident samples count more.
 
     Examples
     --------
@@ -52,15 +44,15 @@ class CDAN(Adversarial):
     """
 
     name = "cdan"
-    Settings: ClassVar[type[MethodSettings]] = CDANSettings
+    Settings = CDANSettings
     settings: CDANSettings
 
     def make_adversary(self, features: int, classes: int) -> nn.Module:
         return discriminator(features * classes)
 
     def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
-        tell = learner.part("adversary")
-        logits = [tell(self.reverse(conditioned(each))) for each in (source, target)]
+        discriminate = learner.part("adversary")
+        logits = [discriminate(self.reverse(conditioned(each))) for each in (source, target)]
         if not self.settings.entropy_weights:
             return domain_confusion(*logits)
         weights = [1 + torch.exp(-entropies(each.logits.detach())) for each in (source, target)]
@@ -68,5 +60,5 @@ class CDAN(Adversarial):
 
 
 def conditioned(encoded: Encoded) -> Tensor:
-    """Features times predictions, every pair of them: samples × (features · classes)."""
+    """The outer product of features and predictions: samples × (features · classes)."""
     return torch.einsum("bf,bc->bfc", encoded.features, encoded.probabilities.detach()).flatten(1)

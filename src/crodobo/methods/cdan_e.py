@@ -1,8 +1,5 @@
 """CDAN+E: CDAN with entropy conditioning."""
 
-from typing import ClassVar
-
-from crodobo.config import MethodSettings
 from crodobo.methods.cdan import CDAN, CDANSettings
 
 
@@ -13,14 +10,14 @@ class CDANESettings(CDANSettings):
 
 
 class CDANE(CDAN):
-    """CDAN in which samples that are predicted with certainty count up to twice as much.
+    """CDAN in which confident samples count up to twice as much.
 
         ℓ = ℓ_s + w · BCE(D(GRL(f ⊗ p)))
-        each sample weighted by 1 + e^(−H(p)), as a share of its domain
+        each sample weighted by 1 + e^(−H(p)), normalised within its domain
 
-    **Keeps.** Nothing of a query; each learner has a discriminator of its own.
+    **Keeps.** Nothing of a query. Each learner has its own discriminator.
 
-    **Use it** instead of `cdan` when many predictions are unsure: those are aligned last.
+    **Use it** instead of `cdan` when many predictions are uncertain: those are aligned last.
 
     **Reference.** Long, Cao, Wang and Jordan, *Conditional Adversarial Domain Adaptation*, NeurIPS 2018.
 
@@ -33,4 +30,4 @@ class CDANE(CDAN):
     """
 
     name = "cdan-e"
-    Settings: ClassVar[type[MethodSettings]] = CDANESettings
+    Settings = CDANESettings

@@ -1,6 +1,4 @@
-"""ConDA: adapt to the query together with selected samples of earlier ones."""
-
-from typing import ClassVar
+"""ConDA: adapt to the query together with selected samples of earlier queries."""
 
 import torch
 from torch import Tensor, nn
@@ -17,32 +15,32 @@ from crodobo.nn.learner import Learner
 
 
 class ConDASettings(MethodSettings):
-    """How much is kept, and how much the mixtures count."""
+    """The size of the buffer, and the weight of the mixtures."""
 
     buffer: Positive = 256
     mix_weight: NonNegative = 1.0
 
 
 class ConDA(Method):
-    """Continual adaptation with a buffer: the surest samples of each class are kept and mixed with the next queries.
+    """Continual adaptation with a buffer: the most confident samples of each class are mixed with later queries.
 
         ℓ = mean H(p) − H(mean p) + w · CE(ŷ, p(x))
         x = μ x_t + (1 − μ) x_buffer,  ŷ = μ ŷ_t + (1 − μ) ŷ_buffer
 
-    The classifier is frozen and the source is not at hand. There is no public code; this follows the description.
+    The classifier is frozen and the source is not used. There is no public code; this follows the description.
 
-    **Keeps.** Up to 256 target samples with their pseudo-labels, for as long as surer ones do not take their place.
+    **Keeps.** Up to 256 target samples with their pseudo-labels, until more confident ones replace them.
 
-    **Use it** to see what keeping target samples would gain. It is refused where burning is on.
+    **Use it** to measure the gain from keeping target samples. It is refused where burning is on.
 
     **Reference.** Taufique, Jahan and Savakis, *ConDA: Continual Unsupervised Domain Adaptation*, CVPR workshops 2021.
 
     Parameters
     ----------
     buffer
-        Target samples that are kept, shared evenly among the classes.
+        The number of target samples to keep, the same for each class.
     mix_weight
-        Weight w of the cross-entropy on mixtures.
+        Weight w of the cross-entropy on the mixtures.
 
     Examples
     --------
@@ -56,7 +54,7 @@ class ConDA(Method):
 
     name = "conda"
     keeps_target = True
-    Settings: ClassVar[type[MethodSettings]] = ConDASettings
+    Settings = ConDASettings
     settings: ConDASettings
 
     def prepare(self, learner: Learner) -> None:
@@ -64,7 +62,11 @@ class ConDA(Method):
         classes = len(self.source.classes)
         places = self.settings.buffer // classes
         if not places:
-            raise BadSettings(f"a buffer of {self.settings.buffer} has no place for each of {classes} classes")
+            raise BadSettings(
+                f"A buffer of {self.settings.buffer} is too small for {classes} classes.",
+                f"It needs at least {classes} places.",
+                settings=("buffer",),
+            )
         learner.attach("buffer", lambda: Buffer(classes, places, self.source.shape))
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
@@ -73,7 +75,7 @@ class ConDA(Method):
         return Adaptation(skipped=updated.count(False))
 
     def learn(self, learner: Learner, query: Query, images: Tensor, weak: Tensor) -> bool:
-        """One step on the query and on its mixtures with the buffer, into which its surest samples then go."""
+        """Step on the query and its mixtures with the buffer, then put the most confident samples into the buffer."""
         buffer = learner.part("buffer")
         assert isinstance(buffer, Buffer)
         logits = learner.forward(weak)
@@ -96,7 +98,7 @@ class ConDA(Method):
 
 
 class Buffer(nn.Module):
-    """The surest samples of each class so far."""
+    """The most confident samples of each class so far."""
 
     def __init__(self, classes: int, places: int, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -107,17 +109,17 @@ class Buffer(nn.Module):
 
     @property
     def filled(self) -> Tensor:
-        """Which places hold a sample."""
+        """Which places are taken."""
         return self.confidence > 0
 
     def draw(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Samples with their pseudo-labels, with replacement."""
+        """Draw samples and their pseudo-labels, with replacement."""
         classes, places = self.filled.nonzero(as_tuple=True)
         chosen = torch.randint(len(classes), (size,), generator=generator)
         return self.images[classes[chosen], places[chosen]], classes[chosen]
 
     def keep(self, images: Tensor, probabilities: Tensor) -> None:
-        """Let each sample take the place of the least sure one of its class, if it is surer itself."""
+        """Replace the least confident sample of a class by a more confident one."""
         for image, confidence, label in zip(images, *probabilities.max(dim=1), strict=True):
             place = int(self.confidence[label].argmin())
             if confidence > self.confidence[label, place]:

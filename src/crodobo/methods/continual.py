@@ -1,10 +1,7 @@
-"""continual: CroDoBo without the source at hand."""
-
-from typing import ClassVar
+"""continual: CroDoBo without the source."""
 
 from pydantic import field_validator
 
-from crodobo.config import MethodSettings
 from crodobo.core.source import SourceBatch
 from crodobo.methods.crodobo import CroDoBo, CroDoBoSettings
 from crodobo.methods.objective import parse_objectives
@@ -12,26 +9,26 @@ from crodobo.nn.learner import Learner
 
 
 class ContinualSettings(CroDoBoSettings):
-    """CroDoBo's settings; MixMatch, which mixes with the source, is out of reach."""
+    """CroDoBo's settings, without MixMatch, which needs the source."""
 
     @field_validator("objective")
     @classmethod
     def check_objective(cls, text: str) -> str:
         if any(objective.mixes for objective in parse_objectives(text)):
-            raise ValueError("mixmatch needs the source, which the continual setting does not have at hand")
+            raise ValueError("mixmatch needs the source, which this method does not use")
         return text
 
 
 class Continual(CroDoBo):
-    """Continual CroDoBo: the learners have learned the source before, and meet the stream with target objectives only.
+    """Continual CroDoBo: the learners learn the source first, then use only target objectives on the stream.
 
         ℓ = ℓ_t + ℓ_ent + λ ℓ_div
 
-    The learners still differ by the bootstraps they were warmed up on, and exchange pseudo-labels.
+    The learners differ by the bootstraps of their warm-up, and exchange pseudo-labels.
 
-    **Keeps.** Nothing of a query, nor of the source.
+    **Keeps.** Nothing of a query or of the source.
 
-    **Use it** when the source cannot be where the stream is. With the source at hand, `crodobo` is better.
+    **Use it** when the source is not available with the stream. Otherwise `crodobo` is better.
 
     **Reference.** The supplement of Yang et al., *Burn After Reading: Online Adaptation for Cross-domain Streaming
     Data*, ECCV 2022.
@@ -47,7 +44,7 @@ class Continual(CroDoBo):
     """
 
     name = "continual"
-    Settings: ClassVar[type[MethodSettings]] = ContinualSettings
+    Settings = ContinualSettings
 
     def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
         return None

@@ -1,10 +1,11 @@
-"""CORAL: draw the covariances of source and target features together."""
+"""CORAL: align the covariances of source and target features."""
 
 from torch import Tensor
 
 from crodobo.losses import coral
 from crodobo.methods.alignment import Alignment
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class CORAL(Alignment):
@@ -12,19 +13,14 @@ class CORAL(Alignment):
 
         ℓ = ℓ_s + w · ‖C_s − C_t‖²_F / 4d²
 
-    The bottleneck's BatchNorm sees source and query as separate batches, which aligns the diagonals already; with 64
-    samples in 256 dimensions the rest is mostly noise, so expect little of it at the paper's units.
+    The bottleneck's BatchNorm normalises source and query separately, which already aligns the diagonals. With 64
+    samples in 256 dimensions the rest is mostly noise, so expect little gain.
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when a second-order statistic tells the domains apart, queries are large and features are few.
+    **Use it** when the domains differ in second-order statistics, queries are large and features are few.
 
     **Reference.** Sun and Saenko, *Deep CORAL: Correlation Alignment for Deep Domain Adaptation*, ECCV workshops 2016.
-
-    Parameters
-    ----------
-    weight
-        Weight w of the distance.
 
     Examples
     --------

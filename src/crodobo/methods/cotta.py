@@ -1,7 +1,7 @@
-"""CoTTA: a student learns from its own slow average, and keeps being pulled back to the source."""
+"""CoTTA: a student learns from its moving average and is partly reset to the source."""
 
 from copy import deepcopy
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -16,7 +16,7 @@ from crodobo.nn.normalisation import batch_norms, batch_statistics, mixed_statis
 
 
 class CoTTASettings(MethodSettings):
-    """How slowly the teacher follows, when its labels are averaged over views, how much is restored."""
+    """The speed of the teacher, when its labels are averaged over views, and how much is restored."""
 
     norm: Norm = "query"
     adapt_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -30,15 +30,15 @@ class CoTTA(Method):
     """Continual test-time adaptation with a teacher, the moving average of its student.
 
         ℓ = −mean Σ_c q_c log p_c
-        q        the teacher's prediction, the mean over 32 views where the source is unsure
+        q        the teacher's prediction, averaged over 32 views if the source model is uncertain
         teacher ← 0.999 · teacher + 0.001 · student
-        student: each weight goes back to the source's with a chance of 1 %
+        student: each weight is reset to the source's with a probability of 1 %
 
-    The teacher predicts. On a stream of some dozen queries it hardly moves, and is close to `bn-statistics`.
+    The teacher predicts. On a stream of some dozen queries it hardly changes, and is close to `bn-statistics`.
 
-    **Keeps.** Nothing of a query; three networks instead of one.
+    **Keeps.** Nothing of a query. Each learner has three networks.
 
-    **Use it** on streams of thousands of queries whose domain changes on the way.
+    **Use it** on streams of thousands of queries whose domain changes over time.
 
     **Reference.** Wang, Fink, Van Gool and Dai, *Continual Test-Time Domain Adaptation*, CVPR 2022.
 
@@ -47,13 +47,13 @@ class CoTTA(Method):
     adapt_lr
         The student's learning rate.
     momentum
-        How much of the teacher stays at each query.
+        The share of the teacher that stays at each query.
     sure_from
-        Mean confidence of the source model from which on the teacher sees the query as it is.
+        Mean confidence of the source model from which the teacher labels the query without views.
     views
-        Weak views over which the teacher's labels are averaged below that.
+        The number of weak views to average below that confidence.
     restore
-        Share of the student's weights that are put back at each query.
+        The share of the student's weights that are reset at each query.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class CoTTA(Method):
     """
 
     name = "cotta"
-    Settings: ClassVar[type[MethodSettings]] = CoTTASettings
+    Settings = CoTTASettings
     settings: CoTTASettings
 
     def prepare(self, learner: Learner) -> None:
@@ -79,7 +79,7 @@ class CoTTA(Method):
         return Adaptation(skipped=updated.count(False))
 
     def learn(self, learner: Learner, images: Tensor) -> bool:
-        """The student learns the teacher's labels, the teacher follows, some of the student is restored."""
+        """The student learns the teacher's labels, the teacher follows, and part of the student is reset."""
         student, anchor = learner.part("student"), learner.part("anchor")
         labels = self.labels(learner, anchor, images)
         with batch_statistics(batch_norms(student), len(images)):
@@ -93,7 +93,7 @@ class CoTTA(Method):
 
     @torch.no_grad()
     def labels(self, learner: Learner, anchor: nn.Module, images: Tensor) -> Tensor:
-        """The teacher's predictions, over many views where the source model is not sure of the query."""
+        """The teacher's predictions, averaged over views if the source model is uncertain."""
         with mixed_statistics(batch_norms(anchor), 0.0 if len(images) > 1 else 1.0):
             confidence = torch.softmax(anchor(images), dim=1).amax(dim=1).mean()
         if confidence >= self.settings.sure_from:
@@ -103,13 +103,13 @@ class CoTTA(Method):
             view = self.augment.weak(images, learner.generator)
             total += learner.predict(view)
             if view is not images:
-                view.zero_()  # not handed to the query: all of them at once would be many times its size
+                view.zero_()  # erased here: all views together would be many times the query's size
         return total / self.settings.views
 
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
-    """Move the teacher a little towards the student, statistics included."""
+    """Move the teacher a little towards the student, including its statistics."""
     for old, new in zip(teacher.state_dict().values(), student.state_dict().values(), strict=True):
         if old.is_floating_point():
             old.lerp_(new, 1 - momentum)
@@ -117,7 +117,7 @@ def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
 
 @torch.no_grad()
 def restore(student: nn.Module, anchor: nn.Module, share: float, generator: torch.Generator) -> None:
-    """Put a random share of the student's weights back to the source's."""
+    """Reset a random share of the student's weights to the source's."""
     for weight, source in zip(student.parameters(), anchor.parameters(), strict=True):
         chosen = torch.rand(weight.shape, generator=generator) < share
         weight.copy_(torch.where(chosen, source, weight))

@@ -1,6 +1,6 @@
 """COVID-DA*: domain-adversarial features, several classifiers, focal loss."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -16,7 +16,7 @@ from crodobo.nn.learner import Learner
 
 
 class COVIDDASettings(MethodSettings):
-    """How many classifiers there are, and how the losses are weighed."""
+    """The number of classifiers and the weights of the losses."""
 
     classifiers: Positive = 2
     gamma: NonNegative = 2.0
@@ -26,16 +26,16 @@ class COVIDDASettings(MethodSettings):
 
 
 class COVIDDA(Offline):
-    """Domain-adversarial alignment for rare classes: focal loss, and classifiers that have to agree on the target.
+    """Domain-adversarial alignment for rare classes: focal loss, and classifiers that must agree on the target.
 
         ℓ = mean_m focal(h_m(f_s), y_s) + BCE(D(GRL(f))) + mean_m ‖p_m(f_t) − p̄(f_t)‖₁
         p̄ the classifiers' mean
 
-    The original also learns from some labelled target images and has no public code; the comparison's version, marked
-    by the star, goes without. This is our reading of its description: adversarial, several classifiers, focal loss.
-    The network's own classifier predicts.
+    The original also learns from some labelled target images and has no public code. The version in the paper's
+    comparison, marked by a star, does without them. This follows its description. The network's own classifier
+    predicts.
 
-    **Keeps.** The whole target, which it goes over again and again.
+    **Keeps.** The whole target, for all epochs.
 
     **Use it** when some classes are rare, as in screening, and the target may be stored.
 
@@ -44,7 +44,7 @@ class COVIDDA(Offline):
     Parameters
     ----------
     classifiers
-        How many there are, the network's own among them.
+        The number of classifiers, including the network's own.
     gamma
         Focusing parameter of the focal loss.
     adversarial_weight, agreement_weight
@@ -63,7 +63,7 @@ class COVIDDA(Offline):
     """
 
     name = "covid-da"
-    Settings: ClassVar[type[MethodSettings]] = COVIDDASettings
+    Settings = COVIDDASettings
     settings: COVIDDASettings
 
     def prepare(self, learner: Learner) -> None:
@@ -81,18 +81,19 @@ class COVIDDA(Offline):
         return Adaptation(skipped=updated.count(False))
 
     def learn(self, learner: Learner, weak: Tensor) -> bool:
-        """One step down the sum of the three losses."""
+        """One step on the sum of the three losses."""
         batch = self.source.bootstrap(len(weak), learner.generator)
         source = learner.encode(self.augment.weak(batch.images, learner.generator))
         target = learner.encode(weak)
-        others, tell = learner.part("classifiers"), learner.part("adversary")
+        others, discriminate = learner.part("classifiers"), learner.part("adversary")
         assert isinstance(others, nn.ModuleList)
         on_source = [source.logits, *(classify(source.features) for classify in others)]
         on_target = [target.logits, *(classify(target.features) for classify in others)]
         supervised = torch.stack([focal(logits, batch.labels, self.settings.gamma) for logits in on_source]).mean()
         coefficient = ramp(self.progress)
         confusion = domain_confusion(
-            tell(reverse_gradient(source.features, coefficient)), tell(reverse_gradient(target.features, coefficient))
+            discriminate(reverse_gradient(source.features, coefficient)),
+            discriminate(reverse_gradient(target.features, coefficient)),
         )
         return learner.update(
             supervised
@@ -102,10 +103,10 @@ class COVIDDA(Offline):
 
 
 def disagreement(logits: Tensor) -> Tensor:
-    """How far classifiers are from their mean: L1 distance of the probabilities, averaged over classifiers and samples.
+    """L1 distance of the classifiers' probabilities to their mean, averaged over classifiers and samples.
 
-    >>> disagreement(torch.tensor([[[99.0, 0.0]], [[0.0, 99.0]]]))
-    tensor(1.)
+    >>> round(float(disagreement(torch.tensor([[[99.0, 0.0]], [[0.0, 99.0]]]))), 3)
+    1.0
     """
     probabilities = torch.softmax(logits, dim=2)
     return (probabilities - probabilities.mean(dim=0)).abs().sum(dim=2).mean()

@@ -13,12 +13,12 @@ from crodobo.core.query import Query
 from crodobo.core.source import SourceBatch
 from crodobo.methods.base import Method
 from crodobo.methods.mixing import mixed_loss
-from crodobo.methods.objective import DEFAULT, Objective, Weights, of_learners, parse_objectives
+from crodobo.methods.objective import DEFAULT, Coefficients, Objective, assign_objectives, parse_objectives
 from crodobo.nn.learner import Learner
 
 
 class CroDoBoSettings(MethodSettings):
-    """The paper's two hyperparameters, with its values for them, and the target objective."""
+    """The paper's two hyperparameters, and the target objective."""
 
     learners: Positive = 2
     tau: Fraction = 0.95
@@ -32,11 +32,11 @@ class CroDoBoSettings(MethodSettings):
         return text
 
 
-class Look(NamedTuple):
-    """What a learner makes of the query's weak views before any update, and the source samples it met it with."""
+class FirstPass(NamedTuple):
+    """A learner's predictions of the query before any update, and its source batch."""
 
-    probabilities: Tensor
-    guess: Tensor
+    probabilities: Tensor  # of the weak view
+    guess: Tensor  # for MixMatch: the mean over two weak views
     source: SourceBatch | None
 
 
@@ -49,13 +49,13 @@ class CroDoBo(Method):
         ℓ_ent  mean H(p(weak))
         ℓ_div  Σ_c p̄_c log p̄_c,  p̄ the mean of p(weak)
 
-    All pseudo-labels are taken before any learner is updated; the query's prediction is the average of the updated
-    learners. With one learner it is its own peer, which is the paper's ablation "w/o CroDoBo" (`single`).
+    All pseudo-labels are taken before any learner is updated. The prediction is the average of the updated learners.
+    A single learner is its own peer, which is the paper's ablation "w/o CroDoBo" (`single`).
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when the labelled source can stay at hand and the stream's classes are mixed: it is the method of choice
-    here. On streams whose classes come in long bursts the diversity term pulls the wrong way; see *Streams and bursts*.
+    **Use it** when the labelled source is available and the classes of the stream are mixed. It is the recommended
+    method. On streams whose classes come in long bursts the diversity term does harm; see *Streams and bursts*.
 
     **Reference.** Yang et al., *Burn After Reading: Online Adaptation for Cross-domain Streaming Data*, ECCV 2022,
     arXiv 2112.04345.
@@ -63,7 +63,7 @@ class CroDoBo(Method):
     Parameters
     ----------
     tau
-        Confidence from which on a peer's pseudo-label is learned.
+        Confidence τ from which a peer's pseudo-label is learned.
     lam
         Weight λ of the diversity term.
     objective
@@ -86,67 +86,64 @@ class CroDoBo(Method):
     settings: CroDoBoSettings
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
-        objectives = of_learners(parse_objectives(self.settings.objective), len(self.learners))
+        objectives = assign_objectives(parse_objectives(self.settings.objective), len(self.learners))
         weak = query.own(self.augment.weak(images, self.generator))
         strong = query.own(self.augment.strong(images, self.generator))
         mixes = any(objective.mixes for objective in objectives)
         second = query.own(self.augment.weak(images, self.generator)) if mixes else None
 
-        # 3.2.1  Cross-domain bootstrapping: the query meets another source batch in each learner.
-        looks = self.engine.map(
-            lambda learner, objective: self.look(learner, objective, weak, second), self.learners, objectives
-        )
+        # 3.2.1  Cross-domain bootstrapping: learner k meets the query T_j with its own source batch S_j^k.
+        def first_pass(learner: Learner, objective: Objective) -> FirstPass:
+            source = self.learn_source(learner, len(weak))
+            logits = learner.forward(weak)
+            learner.accumulate(objective.weak(logits, self.coefficients))  # ℓ_ent + λ ℓ_div
+            probabilities = torch.softmax(logits.detach(), dim=1)
+            if second is None:
+                return FirstPass(probabilities, probabilities, source)
+            with torch.no_grad():
+                guess = (probabilities + torch.softmax(learner.forward(second), dim=1)) / 2
+            return FirstPass(probabilities, guess, source)
 
-        # 3.2.2  Co-supervision: all pseudo-labels are taken here, before any learner is updated.
-        peers = average_of_peers([look.probabilities for look in looks])
-        guesses = average_of_peers([look.guess for look in looks])
+        passes = self.engine.map(first_pass, self.learners, objectives)
 
-        def update(learner: Learner, objective: Objective, look: Look, peer: Tensor, guess: Tensor) -> bool:
-            if objective.mixes and second is not None and look.source is not None:
-                learner.accumulate(mixed_loss(learner, look.source, (weak, second), guess, query.own))
+        # 3.2.2  Co-supervision: exchange pseudo-labels before any learner is updated, then update all.
+        peers = average_of_peers([each.probabilities for each in passes])
+        guesses = average_of_peers([each.guess for each in passes])
+
+        def update(learner: Learner, objective: Objective, first: FirstPass, peer: Tensor, guess: Tensor) -> bool:
+            if objective.mixes and second is not None and first.source is not None:
+                learner.accumulate(mixed_loss(learner, first.source, (weak, second), guess, query.own))
             if objective.sees_strong:
-                learner.accumulate(objective.strong(learner.forward(strong), peer, self.weights))
+                learner.accumulate(objective.strong(learner.forward(strong), peer, self.coefficients))  # ℓ_t
             return learner.update()
 
-        updated = self.engine.map(update, self.learners, objectives, looks, peers, guesses)
-        labelled = any(objective.takes_labels for objective in objectives)
-        kept = torch.stack(peers).amax(dim=2) >= self.settings.tau
+        updated = self.engine.map(update, self.learners, objectives, passes, peers, guesses)
+        confident = torch.stack(peers).amax(dim=2) >= self.settings.tau
         return Adaptation(
-            kept=float(kept.float().mean()) if labelled else None,
+            kept=float(confident.float().mean()) if any(each.takes_labels for each in objectives) else None,
             skipped=updated.count(False),
-            bootstrap=tuple(look.source.indices for look in looks if look.source),
+            bootstrap=tuple(each.source.indices for each in passes if each.source),
         )
 
-    def look(self, learner: Learner, objective: Objective, weak: Tensor, second: Tensor | None) -> Look:
-        """ℓ_s on the learner's own bootstrap, ℓ_ent + λ ℓ_div on the weak view."""
-        source = self.learn_source(learner, len(weak))
-        logits = learner.forward(weak)
-        learner.accumulate(objective.weak(logits, self.weights))
-        probabilities = torch.softmax(logits.detach(), dim=1)
-        if second is None:
-            return Look(probabilities, probabilities, source)
-        with torch.no_grad():
-            other = torch.softmax(learner.forward(second), dim=1)
-        return Look(probabilities, (probabilities + other) / 2, source)
-
     def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
-        """ℓ_s: cross-entropy on a bootstrap of the source; what was drawn, as the learner saw it."""
+        """ℓ_s: cross-entropy on a bootstrap of the source. Return the batch as the learner saw it."""
         batch = self.source.bootstrap(size, learner.generator)
         batch = batch._replace(images=self.augment.weak(batch.images, learner.generator))
         learner.accumulate(F.cross_entropy(learner.forward(batch.images), batch.labels))
         return batch
 
     @property
-    def weights(self) -> Weights:
+    def coefficients(self) -> Coefficients:
         """τ and λ, for the terms of the objective."""
-        return Weights(self.settings.tau, self.settings.lam)
+        return Coefficients(self.settings.tau, self.settings.lam)
 
 
 def average_of_peers(probabilities: list[Tensor]) -> list[Tensor]:
-    """For each learner the mean probabilities of all the others; a lone learner is its own peer.
+    """For each learner the mean probabilities of all others. A single learner is its own peer.
 
-    >>> average_of_peers([torch.tensor([0.0]), torch.tensor([0.5]), torch.tensor([1.0])])
-    [tensor([0.7500]), tensor([0.5000]), tensor([0.2500])]
+    >>> first, second = average_of_peers([torch.tensor([0.2]), torch.tensor([0.9])])
+    >>> first, second
+    (tensor([0.9000]), tensor([0.2000]))
     """
     if len(probabilities) == 1:
         return probabilities

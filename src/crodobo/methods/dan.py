@@ -1,10 +1,11 @@
-"""DAN: draw the means of source and target features together in a kernel space."""
+"""DAN: align the means of source and target features in a kernel space."""
 
 from torch import Tensor
 
 from crodobo.losses import mmd
 from crodobo.methods.alignment import Alignment
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class DAN(Alignment):
@@ -15,16 +16,11 @@ class DAN(Alignment):
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when the domains differ in style rather than in class balance: matching whole distributions also
-    matches their class proportions, which hurts where those differ.
+    **Use it** when the domains differ in style but not in class balance: matching the distributions also matches their
+    class proportions.
 
     **Reference.** Long, Cao, Wang and Jordan, *Learning Transferable Features with Deep Adaptation Networks*,
     ICML 2015.
-
-    Parameters
-    ----------
-    weight
-        Weight w of the discrepancy.
 
     Examples
     --------

@@ -1,35 +1,26 @@
-"""DANN: features from which a discriminator cannot tell the domains apart."""
+"""DANN: features from which a discriminator cannot tell the domain."""
 
 from torch import Tensor, nn
 
 from crodobo.losses import domain_confusion
 from crodobo.methods.adversarial import Adversarial, discriminator
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class DANN(Adversarial):
-    """Domain-adversarial network: a discriminator learns source from target, the features learn to fool it.
+    """Domain-adversarial network: a discriminator learns to separate the domains, the features learn to fool it.
 
         ℓ = ℓ_s + w · BCE(D(GRL(f)))
         GRL's coefficient: 2 / (1 + e^(−10·progress)) − 1;  D: 1024-1024-1
 
-    Progress is the share of the stream that has gone by where its length is known, and of the first 100 queries where
-    it is not.
+    Progress is the processed share of the stream, or of the first 100 queries if its length is unknown.
 
-    **Keeps.** Nothing of a query; each learner has a discriminator of its own.
+    **Keeps.** Nothing of a query. Each learner has its own discriminator.
 
-    **Use it** when the stream is long enough for the discriminator to learn: a few dozen queries are not.
+    **Use it** when the stream is long enough for the discriminator to learn. A few dozen queries are not.
 
     **Reference.** Ganin et al., *Domain-Adversarial Training of Neural Networks*, JMLR 2016.
-
-    Parameters
-    ----------
-    weight
-        Weight w of the discriminator's loss.
-    ceiling
-        What the reversal's coefficient rises to.
-    momentum
-        Adam's β₁ on the stream, for the learner and its adversary.
 
     Examples
     --------
@@ -47,5 +38,6 @@ class DANN(Adversarial):
         return discriminator(features)
 
     def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
-        tell = learner.part("adversary")
-        return domain_confusion(tell(self.reverse(source.features)), tell(self.reverse(target.features)))
+        discriminate = learner.part("adversary")
+        logits = [discriminate(self.reverse(each.features)) for each in (source, target)]
+        return domain_confusion(*logits)

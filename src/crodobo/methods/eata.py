@@ -1,14 +1,13 @@
-"""EATA: TENT on samples that are sure and new, held near the source's weights where those matter."""
+"""EATA: TENT on confident and new samples, with a pull towards the source's weights."""
 
 import math
 from statistics import fmean
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crodobo.config import Fraction, MethodSettings, NonNegative, Positive
+from crodobo.config import Fraction, NonNegative, Positive
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
 from crodobo.losses import entropies
@@ -17,25 +16,25 @@ from crodobo.nn.learner import Learner
 
 
 class EATASettings(TENTSettings):
-    """Which samples are learned from, and how firmly the weights are held."""
+    """Which samples are learned, and the strength of the pull to the source's weights."""
 
     margin: Fraction = 0.4
-    redundancy: NonNegative | None = None  # None: 0.4 at ten classes, falling with the root of their number
+    redundancy: NonNegative | None = None  # None: 0.4 for ten classes, proportional to 1/√C
     fisher: NonNegative = 2000.0
     fisher_samples: Positive = 512
 
 
 class EATA(TENT):
-    """Efficient anti-forgetting test-time adaptation: leave out what is unsure or repeats itself, and do not forget.
+    """Efficient anti-forgetting test-time adaptation: skip uncertain and redundant samples, and do not forget.
 
         ℓ = mean over kept samples of e^(E0 − H) · H(p_t)  +  β Σ_i F_i (θ_i − θ_i^source)²
         kept: H < E0 = 0.4 ln C and |cos(p, p̄)| < ε
         p̄    the moving mean of kept predictions
 
-    The Fisher information F is taken on source samples with the model's own predictions as labels. The similarity bound
-    ε is 0.4 for ten classes, and scales with 1/√C as the cosine of a sure prediction and an even mean does.
+    The Fisher information F is computed on source samples with the model's own predictions as labels. The bound ε is
+    0.4 for ten classes and scales with 1/√C, as does the cosine of a confident prediction and a uniform mean.
 
-    **Keeps.** Nothing of a query but one moving mean of predictions, a vector of C numbers over all queries.
+    **Keeps.** Of the queries only one moving mean of predictions, a vector of C numbers.
 
     **Use it** instead of `tent` on long streams, where TENT forgets.
 
@@ -44,13 +43,13 @@ class EATA(TENT):
     Parameters
     ----------
     margin
-        Share of the largest entropy, ln C, under which a prediction is sure.
+        A prediction is confident if its entropy is below this share of ln C.
     redundancy
-        Similarity ε to the moving mean from which on a sample is left out.
+        Similarity ε to the moving mean from which a sample is skipped.
     fisher
         Weight β of the pull to the source's weights.
     fisher_samples
-        Source samples on which the Fisher information is taken.
+        The number of source samples for the Fisher information.
 
     Examples
     --------
@@ -63,17 +62,17 @@ class EATA(TENT):
     """
 
     name = "eata"
-    Settings: ClassVar[type[MethodSettings]] = EATASettings
+    Settings = EATASettings
     settings: EATASettings
 
     def prepare(self, learner: Learner) -> None:
         super().prepare(learner)
         with torch.inference_mode(False), torch.enable_grad():
             weights, information = learner.learned, self.fisher_information(learner)
-        learner.attach("memory", lambda: Memory(weights, information, len(self.source.classes)))
+        learner.attach("memory", lambda: FisherMemory(weights, information, len(self.source.classes)))
 
     def fisher_information(self, learner: Learner) -> list[Tensor]:
-        """Mean squared gradient of each weight on source samples labelled by the model itself."""
+        """Mean squared gradient of each weight on source samples that the model labels itself."""
         batches = math.ceil(self.settings.fisher_samples / self.settings.warmup_batch)
         information = [torch.zeros_like(weight) for weight in learner.learned]
         for _ in range(batches):
@@ -90,9 +89,9 @@ class EATA(TENT):
         return Adaptation(kept=fmean(kept for kept, _ in learned), skipped=sum(not updated for _, updated in learned))
 
     def learn(self, learner: Learner, images: Tensor) -> tuple[float, bool]:
-        """One step on the samples that are worth it; their share, and whether the step was taken."""
+        """Step on the selected samples. Return their share and whether the step was taken."""
         memory = learner.part("memory")
-        assert isinstance(memory, Memory)
+        assert isinstance(memory, FisherMemory)
         classes = len(self.source.classes)
         bound = self.settings.redundancy if self.settings.redundancy is not None else 0.4 * math.sqrt(10 / classes)
         logits = learner.forward(images)
@@ -112,7 +111,7 @@ class EATA(TENT):
         return float(kept.float().mean()), updated
 
 
-class Memory(nn.Module):
+class FisherMemory(nn.Module):
     """The source's weights with their Fisher information, and the moving mean of predictions."""
 
     def __init__(self, weights: list[nn.Parameter], information: list[Tensor], classes: int) -> None:
@@ -124,11 +123,11 @@ class Memory(nn.Module):
         self.register_buffer("mean", torch.zeros(classes))
 
     def similarity(self, probabilities: Tensor) -> Tensor:
-        """|cos| of each prediction and the moving mean; 0 before there is one."""
+        """|cos| of each prediction and the moving mean; 0 before the first batch."""
         return F.cosine_similarity(probabilities, self.mean[None], dim=1).abs()
 
     def remember(self, probabilities: Tensor) -> None:
-        """Let the mean move towards a batch of predictions; the first batch sets it."""
+        """Move the mean towards a batch of predictions. The first batch sets it."""
         share = 0.1 if self.mean.any() else 1.0
         self.mean.lerp_(probabilities.mean(dim=0), share)
 

@@ -1,17 +1,16 @@
 """MDD: features on which a second classifier cannot disagree with the first."""
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
-from crodobo.config import MethodSettings, NonNegative
+from crodobo.config import NonNegative
 from crodobo.losses import margin_disparity
 from crodobo.methods.adversarial import Adversarial, AdversarialSettings
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class MDDSettings(AdversarialSettings):
-    """The margin, and a reversal that stays weak."""
+    """The margin, and a weak reversal."""
 
     ceiling: NonNegative = 0.1
     gamma: NonNegative = 4.0
@@ -23,22 +22,16 @@ class MDD(Adversarial):
         ℓ = ℓ_s + w · (γ · CE(h'(GRL f_s), ŷ_s) − log(1 − softmax h'(GRL f_t))[ŷ_t])
         ŷ the main classifier's predictions, h' the adversarial one
 
-    The reversal stays at a tenth: with a coefficient of 1 the features diverge.
+    The reversal rises only to 0.1: with a coefficient of 1 the features diverge.
 
-    **Keeps.** Nothing of a query; each learner has an adversarial classifier of its own.
+    **Keeps.** Nothing of a query. Each learner has its own adversarial classifier.
 
-    **Use it** when a bound on the target's error matters more than the last point of accuracy.
+    **Use it** when a bound on the target error matters more than the last point of accuracy.
 
     **Reference.** Zhang, Liu, Long and Jordan, *Bridging Theory and Algorithm for Domain Adaptation*, ICML 2019.
 
     Parameters
     ----------
-    weight
-        Weight w of the disparity.
-    ceiling
-        What the reversal's coefficient rises to.
-    momentum
-        Adam's β₁ on the stream, for the learner and its adversary.
     gamma
         The margin factor γ.
 
@@ -53,7 +46,7 @@ class MDD(Adversarial):
     """
 
     name = "mdd"
-    Settings: ClassVar[type[MethodSettings]] = MDDSettings
+    Settings = MDDSettings
     settings: MDDSettings
 
     def make_adversary(self, features: int, classes: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""MixMatch's mixing of a source batch and a query's views, as a loss of one learner."""
+"""MixMatch as a loss of one learner: mixtures of a source batch and a query's views."""
 
 from collections.abc import Callable
 
@@ -15,13 +15,9 @@ BETA = 0.75
 
 
 def mixed_loss(
-    learner: Learner,
-    source: SourceBatch,
-    views: tuple[Tensor, ...],
-    guess: Tensor,
-    own: Callable[[Tensor], Tensor],
+    learner: Learner, source: SourceBatch, views: tuple[Tensor, ...], guess: Tensor, own: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Mix labelled source and unlabelled views with each other and learn the mixtures.
+    """Mix labelled source samples and unlabelled views, and learn the mixtures.
 
     Parameters
     ----------
@@ -30,9 +26,9 @@ def mixed_loss(
     views
         Weak views of the query.
     guess
-        Mean predicted probabilities of the query; sharpened, they are the views' labels.
+        Mean predicted probabilities of the query. Sharpened, they are the labels of the views.
     own
-        Hands a tensor that holds pixels of the query to the query.
+        Passes a tensor with pixels of the query to the query, which will erase it.
     """
     sharp, labelled = sharpen(guess, TEMPERATURE), len(source.labels)
     everything = own(torch.cat([source.images, *views]))
@@ -47,7 +43,7 @@ def mixed_loss(
 
 
 def beta(size: int, generator: Generator) -> Tensor:
-    """Draws of max(b, 1 − b) with b ~ Beta(0.75, 0.75): the larger share, so that a mixture stays nearer to its own.
+    """Draw max(b, 1 − b) with b ~ Beta(0.75, 0.75): the larger share, so a mixture stays closer to its first sample.
 
     >>> draws = beta(1000, Generator().manual_seed(0))
     >>> bool(((draws >= 0.5) & (draws <= 1)).all())

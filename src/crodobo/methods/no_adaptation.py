@@ -1,6 +1,4 @@
-"""no-adaptation: the model as it came out of its training on the source."""
-
-from typing import ClassVar
+"""no-adaptation: the model after its training on the source."""
 
 from torch import Tensor
 
@@ -11,21 +9,21 @@ from crodobo.methods.base import Method
 
 
 class NoAdaptationSettings(MethodSettings):
-    """Predict with the statistics of the source."""
+    """Predict with the source's statistics."""
 
     norm: Norm = "running"
 
 
 class NoAdaptation(Method):
-    """A frozen model: what is deployed today.
+    """A frozen model, as most deployed models are.
 
         p = softmax h(f(x)),  BatchNorm with the source's statistics
 
-    **Keeps.** Nothing, and learns nothing.
+    **Keeps.** Nothing. It also learns nothing.
 
-    **Use it** as the floor that every method has to be above to be worth its cost.
+    **Use it** as the lower bound that every other method must beat.
 
-    **Reference.** None; it is common practice.
+    **Reference.** None. It is common practice.
 
     Examples
     --------
@@ -39,7 +37,7 @@ class NoAdaptation(Method):
 
     name = "no-adaptation"
     learns = False
-    Settings: ClassVar[type[MethodSettings]] = NoAdaptationSettings
+    Settings = NoAdaptationSettings
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         return Adaptation()

@@ -1,7 +1,7 @@
-"""The target objective as a composition of small terms, so that an ablation is a line and not a copy.
+"""The target objective as a sum of small terms, so that an ablation is one line of text.
 
-An objective is written as its terms with plus signs between them. Learners share it, or take turns with several
-that are set apart by a bar: ``mixmatch + entropy + diversity | co-supervision + entropy + diversity``.
+An objective is written as terms joined by plus signs. Learners can use different objectives, separated by bars and
+assigned in turn: ``mixmatch + entropy + diversity | co-supervision + entropy + diversity``.
 """
 
 from collections.abc import Callable
@@ -17,30 +17,30 @@ MIXMATCH = "mixmatch"
 
 
 @dataclass(frozen=True)
-class Weights:
-    """The numbers that terms depend on."""
+class Coefficients:
+    """τ and λ, for the terms of an objective."""
 
     tau: float
     lam: float
 
 
-# What a term makes of a view's logits and of the peers' probabilities of the weak view.
-Term = Callable[[Tensor, Tensor, Weights], Tensor]
+# A term is a function of a view's logits and the peers' probabilities of the weak view.
+Term = Callable[[Tensor, Tensor, Coefficients], Tensor]
 
 WEAK: dict[str, Term] = {
-    "entropy": lambda logits, peer, weights: entropy(logits),
-    "diversity": lambda logits, peer, weights: weights.lam * diversity(logits),
-    "pseudo-labels": lambda logits, peer, weights: co_supervision(logits, torch.softmax(logits, 1), weights.tau),
+    "entropy": lambda logits, peer, given: entropy(logits),
+    "diversity": lambda logits, peer, given: given.lam * diversity(logits),
+    "pseudo-labels": lambda logits, peer, given: co_supervision(logits, torch.softmax(logits, 1), given.tau),
 }
 STRONG: dict[str, Term] = {
-    CO_SUPERVISION: lambda logits, peer, weights: co_supervision(logits, peer, weights.tau),
+    CO_SUPERVISION: lambda logits, peer, given: co_supervision(logits, peer, given.tau),
     "strong-entropy": WEAK["entropy"],
     "strong-diversity": WEAK["diversity"],
 }
 TERMS = (*STRONG, *WEAK, MIXMATCH)
 
 DEFAULT = "co-supervision + entropy + diversity"
-# The paper's ablations (Tables 6 and 8): a name for each.
+# The paper's ablations (Tables 6 and 8) by name.
 PRESETS = {
     "default": DEFAULT,
     "without-entropy": "co-supervision + diversity",
@@ -55,13 +55,13 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Objective:
-    """What one learner minimises on the query, beside the source's cross-entropy."""
+    """The losses of one learner on the query."""
 
     terms: tuple[str, ...]
 
     @property
     def mixes(self) -> bool:
-        """Whether MixMatch is among the terms."""
+        """Whether MixMatch is one of the terms."""
         return MIXMATCH in self.terms
 
     @property
@@ -74,21 +74,21 @@ class Objective:
         """Whether a term needs the strong view."""
         return any(term in STRONG for term in self.terms)
 
-    def weak(self, logits: Tensor, weights: Weights) -> Tensor:
+    def weak(self, logits: Tensor, given: Coefficients) -> Tensor:
         """The sum of the terms on the weak view."""
-        return self._sum(WEAK, logits, logits, weights)
+        return self._sum(WEAK, logits, logits, given)
 
-    def strong(self, logits: Tensor, peer: Tensor, weights: Weights) -> Tensor:
+    def strong(self, logits: Tensor, peer: Tensor, given: Coefficients) -> Tensor:
         """The sum of the terms on the strong view."""
-        return self._sum(STRONG, logits, peer, weights)
+        return self._sum(STRONG, logits, peer, given)
 
-    def _sum(self, kinds: dict[str, Term], logits: Tensor, peer: Tensor, weights: Weights) -> Tensor:
-        losses = [kinds[term](logits, peer, weights) for term in self.terms if term in kinds]
+    def _sum(self, kinds: dict[str, Term], logits: Tensor, peer: Tensor, given: Coefficients) -> Tensor:
+        losses = [kinds[term](logits, peer, given) for term in self.terms if term in kinds]
         return torch.stack(losses).sum() if losses else logits.sum() * 0.0
 
 
 def parse_objectives(text: str) -> tuple[Objective, ...]:
-    """The objectives that learners take turns with, from a preset's name or from terms.
+    """Parse the name of a preset, or terms, into the objectives that are assigned to the learners in turn.
 
     >>> parse_objectives("without-entropy")
     (Objective(terms=('co-supervision', 'diversity')),)
@@ -97,7 +97,7 @@ def parse_objectives(text: str) -> tuple[Objective, ...]:
     >>> parse_objectives("entropy + sharpness")
     Traceback (most recent call last):
     ...
-    ValueError: there is no term 'sharpness'; the terms are co-supervision, ... and the presets default, ...
+    ValueError: there is no term 'sharpness'; the terms are co-supervision, ... and the presets are default, ...
     """
     return tuple(_objective(part) for part in PRESETS.get(text.strip(), text).split("|"))
 
@@ -108,13 +108,13 @@ def _objective(text: str) -> Objective:
         if term not in TERMS:
             raise ValueError(
                 f"there is no term {term!r}; the terms are {', '.join(TERMS)}, joined by + (and | between learners), "
-                f"and the presets {', '.join(PRESETS)}"
+                f"and the presets are {', '.join(PRESETS)}"
             )
         if terms.count(term) > 1:
-            raise ValueError(f"the term {term} is named twice")
+            raise ValueError(f"the term {term} is given twice")
     return Objective(terms)
 
 
-def of_learners(objectives: tuple[Objective, ...], learners: int) -> list[Objective]:
-    """Each learner's objective."""
+def assign_objectives(objectives: tuple[Objective, ...], learners: int) -> list[Objective]:
+    """The objective of each learner."""
     return [objectives[number % len(objectives)] for number in range(learners)]

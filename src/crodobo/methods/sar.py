@@ -1,24 +1,23 @@
-"""SAR: TENT on sure samples, towards flat minima, with a way back from collapse."""
+"""SAR: TENT on confident samples, towards flat minima, with a reset after a collapse."""
 
 import math
 from statistics import fmean
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from crodobo.config import Fraction, MethodSettings, NonNegative
+from crodobo.config import Fraction, NonNegative
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
 from crodobo.losses import entropies
 from crodobo.methods.tent import TENT, TENTSettings
 from crodobo.nn.learner import Learner
 
-NONE_YET = -1.0  # in place of the moving mean of a loss, which is never negative
+NONE_YET = -1.0  # marks a missing moving mean of the loss, which is never negative
 
 
 class SARSettings(TENTSettings):
-    """Which samples are learned from, how far the look around reaches, and when to start over."""
+    """Which samples are learned, the length of the uphill step, and when to reset."""
 
     margin: Fraction = 0.4
     rho: NonNegative = 0.05
@@ -31,24 +30,24 @@ class SAR(TENT):
         ℓ = mean over samples with H < E0 = 0.4 ln C of H(p_t)
         at the weights θ + ρ g/‖g‖ with g the gradient at θ
 
-    Samples that are unsure at the moved weights are left out too. Where the moving mean of the loss falls under 0.2,
-    the model is taken for collapsed and put back to where it started. On an easy stream, where predictions are
-    rightly sure, that can happen without need.
+    Samples that are uncertain at the moved weights are skipped too. If the moving mean of the loss falls below 0.2, the
+    model counts as collapsed and is reset to its start. On an easy stream with confident, correct predictions this can
+    happen without need.
 
-    **Keeps.** Nothing of a query but one moving mean of the loss, a single number over all queries.
+    **Keeps.** Of the queries only one moving mean of the loss, a single number.
 
-    **Use it** instead of `tent` where queries are small or of few classes.
+    **Use it** instead of `tent` when queries are small or have few classes.
 
     **Reference.** Niu et al., *Towards Stable Test-Time Adaptation in Dynamic Wild World*, ICLR 2023.
 
     Parameters
     ----------
     margin
-        Share of the largest entropy, ln C, under which a prediction is sure.
+        A prediction is confident if its entropy is below this share of ln C.
     rho
-        Length ρ of the step to the sharpest neighbour.
+        Length ρ of the uphill step.
     reset_below
-        Moving mean of the loss under which the model is put back.
+        Moving mean of the loss below which the model is reset.
 
     Examples
     --------
@@ -61,7 +60,7 @@ class SAR(TENT):
     """
 
     name = "sar"
-    Settings: ClassVar[type[MethodSettings]] = SARSettings
+    Settings = SARSettings
     settings: SARSettings
 
     def prepare(self, learner: Learner) -> None:
@@ -74,7 +73,7 @@ class SAR(TENT):
         return Adaptation(kept=fmean(kept for kept, _ in learned), skipped=sum(not updated for _, updated in learned))
 
     def learn(self, learner: Learner, images: Tensor) -> tuple[float, bool]:
-        """One step down the loss of the sharpest neighbour; the share of samples that made it, whether it was taken."""
+        """Step on the loss at the uphill weights. Return the share of samples learned and whether it was taken."""
         start = learner.part("start")
         assert isinstance(start, Start)
         sure_below = self.settings.margin * math.log(len(self.source.classes))
@@ -98,8 +97,8 @@ class SAR(TENT):
         return float(still_sure.sum()) / len(images), updated
 
 
-class uphill:  # noqa: N801  used as a context, like those of contextlib
-    """Inside its `with`, the weights are moved by ρ along their gradient, and the gradient is gone."""
+class uphill:  # noqa: N801  used like a function of contextlib
+    """Inside the `with`, the weights are moved by ρ along their gradient, and the gradient is cleared."""
 
     def __init__(self, weights: list[nn.Parameter], rho: float) -> None:
         self.weights, self.rho = weights, rho
@@ -120,7 +119,7 @@ class uphill:  # noqa: N801  used as a context, like those of contextlib
 
 
 class Start(nn.Module):
-    """Where weights and statistics started, and the moving mean of the loss since."""
+    """The initial weights and statistics, and the moving mean of the loss."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
         super().__init__()
@@ -130,13 +129,13 @@ class Start(nn.Module):
         self.register_buffer("moving", torch.tensor(NONE_YET))
 
     def collapsed(self, loss: float, below: float) -> bool:
-        """Move the mean by a loss; whether it has fallen under the bound."""
+        """Add a loss to the moving mean. Return whether the mean is below the bound."""
         self.moving.copy_(torch.tensor(loss) if self.moving == NONE_YET else 0.9 * self.moving + 0.1 * loss)
         return bool(self.moving < below)
 
     @torch.no_grad()
     def put_back(self, learner: Learner) -> None:
-        """The weights, the BatchNorm statistics and the optimiser as they were at the start."""
+        """Reset the weights, the BatchNorm statistics and the optimiser."""
         for number, tensor in enumerate([*learner.learned, *learner.statistics]):
             tensor.copy_(self.get_buffer(f"tensor{number}"))
         learner.keep_statistics()

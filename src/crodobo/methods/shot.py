@@ -1,6 +1,4 @@
-"""SHOT: fit the features of the whole target to the source's frozen classifier."""
-
-from typing import ClassVar
+"""SHOT: fit the target's features to the source's frozen classifier."""
 
 import torch
 from torch import Tensor
@@ -12,24 +10,25 @@ from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
 from crodobo.losses import diversity, entropy
 from crodobo.methods.offline import Offline, describe_all
-from crodobo.nn.learner import Encoded, Learner
+from crodobo.nn.learner import Learner
+from crodobo.nn.network import Encoded
 
 
 class SHOTSettings(MethodSettings):
-    """How much the pseudo-labels count."""
+    """The weight of the pseudo-labels."""
 
     pseudo_label_weight: NonNegative = 0.3
 
 
 class SHOT(Offline):
-    """Source hypothesis transfer: the classifier stays, the features move until the target fits it.
+    """Source hypothesis transfer: the classifier stays, the features adapt to it.
 
         ℓ = mean H(p) − H(mean p) + 0.3 · CE(ŷ, p)
 
-    At the start of each epoch every target sample is labelled by the nearest of C centroids, which are the means of all
-    target features weighted by their predictions, and then once more by the means of the samples so labelled.
+    At the start of each epoch every target sample gets the label of the nearest of C centroids. The centroids are the
+    means of all target features, weighted by their predictions. A second round uses the means of the labelled samples.
 
-    **Keeps.** A pseudo-label for every target sample, made from all of them at once; so the whole target.
+    **Keeps.** A pseudo-label for every target sample, made from all samples at once, so it needs the whole target.
 
     **Use it** when the target may be stored and the source may not.
 
@@ -52,7 +51,7 @@ class SHOT(Offline):
     """
 
     name = "shot"
-    Settings: ClassVar[type[MethodSettings]] = SHOTSettings
+    Settings = SHOTSettings
     settings: SHOTSettings
 
     def prepare(self, learner: Learner) -> None:
@@ -75,14 +74,14 @@ class SHOT(Offline):
 
 
 def centroid_labels(target: Encoded) -> Tensor:
-    """The class of the nearest centroid by cosine, in two rounds: soft centroids, then those of the labels they give.
+    """The class of the nearest centroid by cosine, in two rounds: soft centroids, then centroids of the new labels.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 0.1], [0.0, 2.0], [0.1, 0.0]])
     >>> centroid_labels(Encoded(features, logits))
     tensor([0, 0, 1, 1])
     """
-    # A constant beside the features lets the length of a feature vector count, not only its direction.
+    # With a constant appended, the length of a feature vector counts too, not only its direction.
     features = F.normalize(torch.cat([target.features, torch.ones(len(target.features), 1)], dim=1), dim=1)
     membership = target.probabilities
     classes = membership.shape[1]

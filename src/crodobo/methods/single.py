@@ -12,13 +12,13 @@ class SingleSettings(CroDoBoSettings):
 
 
 class Single(CroDoBo):
-    """The same objectives as CroDoBo for one learner, without bootstrapping across learners and without exchange.
+    """CroDoBo's objectives with one learner, without exchange of pseudo-labels.
 
         ℓ = ℓ_s + ℓ_t + ℓ_ent + λ ℓ_div,  with the learner's own pseudo-labels in ℓ_t
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when there is time or memory for one network only: it costs half of `crodobo` and loses a point or two.
+    **Use it** when time or memory allow only one network. It costs half of `crodobo` and loses a point or two.
 
     **Reference.** The ablation "w/o CroDoBo" of Yang et al., *Burn After Reading: Online Adaptation for Cross-domain
     Streaming Data*, ECCV 2022.

@@ -1,24 +1,22 @@
-"""source-only: go on learning the source, take nothing from the query."""
-
-from typing import ClassVar
+"""source-only: keep learning the source, learn nothing from the query."""
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
-from crodobo.methods.base import Method, Protocol
+from crodobo.methods.base import Method
 from crodobo.nn.learner import Learner
 
 
 class SourceOnly(Method):
-    """One source batch per query and no adaptation: what every adapting method has to beat.
+    """One source batch per query and no adaptation.
 
         ℓ = ℓ_s
 
-    **Keeps.** Nothing of a query, and learns nothing from it; only the statistics at prediction are partly the query's.
+    **Keeps.** Nothing of a query. It learns nothing from it, but predicts partly with the query's statistics.
 
-    **Use it** as the baseline that shows what adapting is worth.
+    **Use it** as the baseline that shows the gain from adapting.
 
     **Reference.** The baseline of that name in Yang et al., *Burn After Reading: Online Adaptation for Cross-domain
     Streaming Data*, ECCV 2022.
@@ -34,7 +32,7 @@ class SourceOnly(Method):
     """
 
     name = "source-only"
-    protocols: ClassVar[tuple[Protocol, ...]] = ("online", "offline")
+    protocols = ("online", "offline")
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         def learn(learner: Learner) -> tuple[bool, Tensor]:

@@ -1,6 +1,6 @@
-"""TENT: minimise the entropy of each query by the scales and shifts of the normalisation layers alone."""
+"""TENT: minimise the entropy of each query over the scales and shifts of the normalisation layers."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
@@ -16,21 +16,21 @@ from crodobo.nn.normalisation import scales_and_shifts
 
 
 class TENTSettings(MethodSettings):
-    """Query statistics, and the learning rate on the stream (`lr` is that of the warm-up)."""
+    """Query statistics, and the learning rate on the stream (`lr` is for the warm-up)."""
 
     norm: Norm = "query"
     adapt_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
 
 
 class TENT(Method):
-    """Test-time entropy minimisation: few weights, no source, the query as it is.
+    """Test-time entropy minimisation: few weights, no source, no views.
 
         ℓ = mean H(p_t)
         over the scales and shifts of the normalisation layers, with the query's statistics
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when the source cannot be at hand and predictions are mostly right. It collapses where queries hold few
+    **Use it** when the source is not available and predictions are mostly right. It collapses if queries have few
     classes or few samples.
 
     **Reference.** Wang, Shelhamer, Liu, Olshausen and Darrell, *Tent: Fully Test-Time Adaptation by Entropy
@@ -52,15 +52,16 @@ class TENT(Method):
     """
 
     name = "tent"
-    Settings: ClassVar[type[MethodSettings]] = TENTSettings
+    Settings = TENTSettings
     settings: TENTSettings
 
     def prepare(self, learner: Learner) -> None:
         weights = scales_and_shifts(learner.network)
         if not weights:
             raise BadSettings(
-                f"{self.name} learns the scales and shifts of normalisation layers, and {self.settings.backbone} has "
-                "none; choose another backbone"
+                f"{self.name} learns scales and shifts of normalisation layers, and {self.settings.backbone} has none.",
+                "Choose another backbone.",
+                settings=("backbone",),
             )
         learner.learn_only(weights, self.settings.adapt_lr)
 

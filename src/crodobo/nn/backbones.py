@@ -21,27 +21,18 @@ from crodobo.nn.weights import read_weights
 
 IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)
 IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
-HEADS = (
-    "fc.",
-    "classifier.",
-    "head.",
-    "heads.",
-    "head_dist.",
-    "last_linear.",
-    "classif.",
-    "AuxLogits.",
-    "aux1.",
-    "aux2.",
-)
+# The names of classifiers in weights files. They are not loaded.
+HEADS: tuple[str, ...] = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "last_linear.", "classif.")
+HEADS += ("AuxLogits.", "aux1.", "aux2.")
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A feature network, how many features it gives, and the pixel statistics that it expects."""
+    """A feature network, its number of features, and the pixel statistics that it expects."""
 
     network: nn.Module
     features: int
-    mean: tuple[float, ...]  # one for each channel, or one for all
+    mean: tuple[float, ...]  # one per channel, or one for all
     std: tuple[float, ...]
     pretrained: bool
 
@@ -55,7 +46,11 @@ def build_backbone(
     128
     """
     if pretrained and weights:
-        raise BadSettings("--pretrained and --weights both name initial weights; give one of them")
+        raise BadSettings(
+            "Pretrained weights and a weights file are both given.",
+            "Choose one of them.",
+            settings=("pretrained", "weights"),
+        )
     mean, std = IMAGENET_MEAN, IMAGENET_STD
     try:
         if name == "small":
@@ -65,11 +60,11 @@ def build_backbone(
         else:
             network, mean, std = _timm_network(name, shape, pretrained)
     except (AssertionError, ValueError) as error:
-        raise BadSettings(_cannot_take(name, shape, error)) from error
+        raise _cannot_process(name, shape, error) from error
     if weights:
         _load_weights(network, name, Path(weights))
     features = _count_features(network, name, shape)
-    if shape[0] != 3:  # no statistics of its own for other than three channels: one mean for all
+    if shape[0] != 3:  # the statistics are for three channels: use their mean for all
         mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
     return Backbone(network, features, mean, std, pretrained or weights is not None)
 
@@ -116,7 +111,7 @@ class Block(nn.Module):
 
 
 class GreyToColour(nn.Module):
-    """Repeats a grey channel for a network that only takes three."""
+    """Repeats a grey channel for a network that only accepts three channels."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -129,7 +124,11 @@ class GreyToColour(nn.Module):
 
 def _small_network(shape: tuple[int, ...], pretrained: bool) -> nn.Module:
     if pretrained:
-        raise BadSettings("the built-in backbone `small` has no pretrained weights; leave --pretrained out")
+        raise BadSettings(
+            "The built-in backbone `small` has no pretrained weights.",
+            "Start from random weights, or choose another backbone.",
+            settings=("pretrained", "backbone"),
+        )
     return SmallResNet(shape[0])
 
 
@@ -140,11 +139,13 @@ def _timm_network(
 
     channels, height, width = shape
     if name.split(".")[0] not in timm.list_models():
-        raise BadSettings(_unknown(name, ["small", *timm.list_models()]))
+        raise _unknown(name, ["small", *timm.list_models()])
     try:
         expected = timm.get_pretrained_cfg(name)
     except RuntimeError as error:  # a known network with an unknown tag
-        raise BadSettings(f"timm has no {name} ({error}); leave out what follows the dot") from error
+        raise BadSettings(
+            f"timm has no {name} ({error}).", "Leave out the part after the dot.", settings=("backbone",)
+        ) from error
     options: dict[str, Any] = {}
     if getattr(expected, "fixed_input_size", False):
         options["img_size"] = (height, width)
@@ -159,7 +160,7 @@ def _torchvision_network(name: str, shape: tuple[int, ...], pretrained: bool) ->
     library, _, short = name.partition("/")
     known = models.list_models(module=models)
     if library != "torchvision" or short not in known:
-        raise BadSettings(_unknown(name, [f"torchvision/{model}" for model in known]))
+        raise _unknown(name, [f"torchvision/{model}" for model in known])
     options = {"image_size": shape[1]} if short.startswith("vit_") else {}
     make = partial(models.get_model, short, **options)
     network: nn.Module = download(partial(make, weights="DEFAULT"), name) if pretrained else make()
@@ -169,39 +170,43 @@ def _torchvision_network(name: str, shape: tuple[int, ...], pretrained: bool) ->
     return GreyToColour(network) if shape[0] == 1 else network
 
 
-def _cannot_take(name: str, shape: tuple[int, ...], error: Exception) -> str:
+def _cannot_process(name: str, shape: tuple[int, ...], error: Exception) -> BadSettings:
     reason = f" ({error})" if str(error) else ""
-    return (
-        f"{name} cannot take images of {'×'.join(map(str, shape))}{reason}; choose another --backbone or --image-size"
+    return BadSettings(
+        f"{name} cannot process images of {'×'.join(map(str, shape))}{reason}.",
+        "Choose another backbone or image size.",
+        settings=("backbone", "image_size"),
     )
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def _unknown(name: str, known: list[str]) -> BadSettings:
     near = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists timm's"
-    return f"there is no backbone {name!r}; {hint} (`small`, a timm name, or torchvision/NAME)"
+    hint = f"Did you mean {' or '.join(near)}?" if near else "timm.list_models() lists timm's names."
+    return BadSettings(
+        f"There is no backbone {name!r}.",
+        f"{hint} Use `small`, a timm name, or torchvision/NAME.",
+        settings=("backbone",),
+    )
 
 
 def _load_weights(network: nn.Module, name: str, path: Path) -> None:
     inner = network.network if isinstance(network, GreyToColour) else network
     own = inner.state_dict()
     given = {key: value for key, value in read_weights(path).items() if key in own or not key.startswith(HEADS)}
-    missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
-    strange = [key for key in given if key not in own]
-    misshapen = [key for key in own if key in given and own[key].shape != given[key].shape]
-    infinite = [key for key in own if key in given and not given[key].isfinite().all()]
+    shared = [key for key in own if key in given]
     problems = {
-        "lacks": missing,
-        "has unknown": strange,
-        "has another shape for": misshapen,
-        "has NaN or infinite values in": infinite,
+        "lacks": [key for key in own if key not in given and not key.endswith("num_batches_tracked")],
+        "has unknown": [key for key in given if key not in own],
+        "has another shape for": [key for key in shared if own[key].shape != given[key].shape],
+        "has NaN or infinite values in": [key for key in shared if not given[key].isfinite().all()],
     }
     for problem, keys in problems.items():
         if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             raise BadWeights(
-                f"{path} does not fit {name}: it {problem} {keys[0]}"
-                + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
-                + "; give weights of the same network and the same number of channels, or another --backbone"
+                f"{path} does not fit {name}: it {problem} {keys[0]}{more}.",
+                "Give weights of the same network with the same number of channels, or choose another backbone.",
+                settings=("weights", "backbone"),
             )
     inner.load_state_dict(given, strict=False)
 
@@ -212,7 +217,11 @@ def _count_features(network: nn.Module, name: str, shape: tuple[int, ...]) -> in
         with torch.no_grad():
             features = network(torch.zeros(1, *shape))
     except (RuntimeError, ValueError, AssertionError) as error:
-        raise BadSettings(_cannot_take(name, shape, error)) from error
+        raise _cannot_process(name, shape, error) from error
     if features.ndim != 2:
-        raise BadSettings(f"{name} gives features of shape {tuple(features.shape[1:])}, not a vector; choose another")
+        raise BadSettings(
+            f"{name} gives features of shape {tuple(features.shape[1:])}, not a vector.",
+            "Choose another backbone.",
+            settings=("backbone",),
+        )
     return int(features.shape[1])

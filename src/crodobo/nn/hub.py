@@ -1,4 +1,4 @@
-"""Pretrained weights through the libraries' own hubs, and a clear sentence where there is no network."""
+"""Pretrained weights from the libraries' own hubs, with a clear error if there is no network."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -15,20 +15,21 @@ from crodobo.errors import BadWeights
 def download(make: Callable[[], nn.Module], name: str) -> nn.Module:
     """Make a network whose weights come from a hub, or from the hub's cache on this machine."""
     try:
-        with no_retries_without_a_network():
+        with no_retries_without_network():
             return make()
-    except Exception as error:  # each hub and transport has its own; all mean that the weights did not come
+    except Exception as error:  # each hub has its own errors; all mean that the weights did not come
         raise BadWeights(
-            f"the pretrained weights of {name} could not be had ({type(error).__name__}); without a network, "
-            "fetch the file elsewhere and pass it with --weights FILE, or start from random weights (--random)"
+            f"The pretrained weights of {name} are not available ({type(error).__name__}).",
+            "Connect to the network, give a weights file, or start from random weights.",
+            settings=("weights", "pretrained"),
         ) from error
 
 
 @contextmanager
-def no_retries_without_a_network() -> Iterator[None]:
-    """Where the hub's host is not even known, look in its cache alone instead of trying for a minute."""
+def no_retries_without_network() -> Iterator[None]:
+    """Use only the hub's cache if its host name cannot be resolved. Otherwise the hub retries for a minute."""
     before = huggingface_hub.constants.HF_HUB_OFFLINE
-    if not _knows(urlsplit(huggingface_hub.constants.ENDPOINT).hostname):
+    if not _resolves(urlsplit(huggingface_hub.constants.ENDPOINT).hostname):
         huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
         yield
@@ -36,8 +37,8 @@ def no_retries_without_a_network() -> Iterator[None]:
         huggingface_hub.constants.HF_HUB_OFFLINE = before
 
 
-def _knows(host: str | None) -> bool:
-    if getproxies():  # the proxy looks names up
+def _resolves(host: str | None) -> bool:
+    if getproxies():  # the proxy resolves names
         return True
     try:
         socket.getaddrinfo(host, 443)

@@ -1,8 +1,8 @@
 """Which statistics the BatchNorm layers of a network use: the batch's, the running ones, or a mix.
 
-A network is kept in eval mode and only its BatchNorm layers are switched. Everything random in train mode
-(dropout, stochastic depth) would draw from torch's global generator, which learners in parallel threads
-share; without it the same seed gives the same predictions however the learners run.
+A network stays in eval mode and only its BatchNorm layers are switched. Dropout and stochastic depth would draw from
+torch's global generator, which parallel learners share. Without them the same seed gives the same predictions,
+however the learners run.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from crodobo.config import Norm
 
-FULL_TRUST = 32  # samples from which on a query's own statistics get their full weight
+FULL_TRUST = 32  # samples from which a query's own statistics get their full weight
 
 
 def batch_norms(network: nn.Module) -> list[_BatchNorm]:
@@ -23,7 +23,7 @@ def batch_norms(network: nn.Module) -> list[_BatchNorm]:
 
 
 def scales_and_shifts(network: nn.Module) -> list[nn.Parameter]:
-    """The affine weights of a network's normalisation layers, whatever they normalise over."""
+    """The affine weights of all normalisation layers of a network."""
     kinds = (_BatchNorm, nn.GroupNorm, nn.LayerNorm)
     layers = [layer for layer in network.modules() if isinstance(layer, kinds)]
     return [weight for layer in layers for weight in (layer.weight, layer.bias) if weight is not None]
@@ -33,7 +33,7 @@ def scales_and_shifts(network: nn.Module) -> list[nn.Parameter]:
 def batch_statistics(layers: list[_BatchNorm], size: int) -> Iterator[None]:
     """Train mode: normalise with the batch's statistics and update the running ones.
 
-    A batch of one has no statistics of its own; it is normalised with the running ones.
+    A batch of one has no statistics and is normalised with the running ones.
     """
     if size == 1:
         yield
@@ -49,7 +49,7 @@ def batch_statistics(layers: list[_BatchNorm], size: int) -> Iterator[None]:
 
 @contextmanager
 def mixed_statistics(layers: list[_BatchNorm], running_weight: float) -> Iterator[None]:
-    """Normalise with a mix of running and batch statistics; the running ones stay as they are."""
+    """Normalise with a mix of running and batch statistics. The running ones do not change."""
     if running_weight == 1:
         yield
         return
@@ -60,10 +60,10 @@ def mixed_statistics(layers: list[_BatchNorm], running_weight: float) -> Iterato
         assert layer.running_mean is not None
         assert layer.running_var is not None
         if inputs[0].shape[1] != layer.num_features:
-            return  # the layer says so itself; the update below would write past its statistics
+            return  # the layer raises the error itself; the update below would write past its statistics
         kept[layer] = (layer.running_mean, layer.running_var)
         layer.running_mean, layer.running_var = layer.running_mean.clone(), layer.running_var.clone()
-        # BatchNorm's own update, on copies: the batch's share of the mix is its momentum, its variance the unbiased.
+        # BatchNorm's own update, on copies. Its momentum is the batch's share of the mix; its variance is unbiased.
         torch.batch_norm_update_stats(inputs[0], layer.running_mean, layer.running_var, 1 - running_weight)
 
     def restore(layer: nn.Module) -> None:
@@ -84,10 +84,10 @@ def mixed_statistics(layers: list[_BatchNorm], running_weight: float) -> Iterato
 def running_weight(norm: Norm, weight: float, size: int) -> float:
     """The weight of the running statistics when a query of `size` samples is predicted.
 
-    `mixed` gives the running statistics `weight`, and more to a query of fewer than 32 samples, whose own
-    statistics are noise; a query of one uses the running statistics alone, whatever the norm.
+    `mixed` gives the running statistics `weight`, and more for a query of fewer than 32 samples, whose own statistics
+    are noise. A query of one always uses the running statistics alone.
 
-    >>> running_weight("mixed", 0.8, size=64), running_weight("mixed", 0.8, size=1)
+    >>> round(running_weight("mixed", 0.8, size=64), 3), running_weight("mixed", 0.8, size=1)
     (0.8, 1.0)
     >>> running_weight("running", 0.8, size=64), running_weight("query", 0.8, size=64)
     (1.0, 0.0)

@@ -1,4 +1,4 @@
-"""Reading weights files, without running any code that they may carry."""
+"""Reading weights files without running code that they may contain."""
 
 import pickle
 from pathlib import Path
@@ -11,25 +11,31 @@ from crodobo.errors import BadWeights
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a `.safetensors`, `.pth`, `.pt` or `.bin` file by name."""
+    """The tensors of a `.safetensors`, `.pth`, `.pt`, `.bin` or `.tar` file by name."""
     if not path.is_file():
-        raise BadWeights(f"there is no weights file {path}; check the path")
+        raise BadWeights(f"There is no weights file {path}.", "Check the path.", settings=("weights",))
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
         if path.suffix in {".pth", ".pt", ".bin", ".tar"}:
-            return _tensors(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # what a damaged file raises is anyone's guess
+            return _state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # a damaged file can raise almost anything
         if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
             raise BadWeights(
-                f"{path} holds more than tensors and was not loaded, since it could run code; save its state_dict alone"
+                f"{path} contains more than tensors and could run code, so it was not loaded.",
+                "Save only its state_dict.",
             ) from error
-        raise BadWeights(f"{path} cannot be read as weights; the file is damaged or of another kind") from error
-    raise BadWeights(f"{path} is of a kind that is not read; use .safetensors, or a .pth with a state_dict")
+        raise BadWeights(
+            f"{path} cannot be read as weights: it is damaged or has another format.", "Give another file."
+        ) from error
+    raise BadWeights(
+        f"{path} has the unknown file type {path.suffix or 'none'}.",
+        "Use .safetensors, or .pth with a state_dict.",
+    )
 
 
-def _tensors(loaded: object) -> dict[str, Tensor]:
-    """The state_dict in what was loaded, which many trainers wrap once more."""
+def _state_dict(loaded: object) -> dict[str, Tensor]:
+    """The state_dict in a loaded file. Many trainers wrap it in another dict."""
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]

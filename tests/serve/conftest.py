@@ -105,15 +105,13 @@ Serve = Callable[..., contextlib.AbstractContextManager[Served]]
 
 
 @pytest.fixture(scope="session")
-def serve(public: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
+def serve(public: Path, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory) -> Serve:
     """Start a service; it is ready when the block begins, and gone when it ends."""
     cache = tmp_path_factory.mktemp("cache")
 
     @contextlib.contextmanager
     def start(state: Path, *options: str) -> Iterator[Served]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         arguments = ["serve", "--source", public, "--burn", "standard", "--warmup", "1", "--query-size", SIZE]
         arguments += ["--image-size", "16", "--grey", *OPTIONS]
         arguments += ["--sequence", "--threads", "1", "--state", state, "--port", port, "--quiet", *options]

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -63,11 +62,8 @@ def ask(connection: http.client.HTTPConnection, sent: Sent) -> tuple[int, bytes]
 
 
 @contextmanager
-def strict_service(state: Path, *options: str, trusted: ssl.SSLContext | None = None) -> Iterator[Served]:
+def strict_service(port: int, state: Path, *options: str, trusted: ssl.SSLContext | None = None) -> Iterator[Served]:
     """A service as it is by default, until the block ends; then it is looked whether it has done its work."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = [sys.executable, "-m", "crodobo", "serve", "--port", str(port), "--state", str(state), *SHORT, *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     service = Served(process, port, trusted)
@@ -90,8 +86,8 @@ def strict_service(state: Path, *options: str, trusted: ssl.SSLContext | None = 
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with strict_service(tmp_path_factory.mktemp("served")) as service:
+def served(free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with strict_service(free_port(), tmp_path_factory.mktemp("served")) as service:
         yield service
 
 
@@ -182,10 +178,14 @@ def test_nothing_of_any_request_is_left_while_connections_are_open(served: Serve
 
 
 @root
-def test_nothing_is_left_of_what_came_encrypted_either(authority: "Authority", tmp_path: Path) -> None:
+def test_nothing_is_left_of_what_came_encrypted_either(
+    authority: "Authority", free_port: Callable[[], int], tmp_path: Path
+) -> None:
     certificate, private = map(str, authority.issue("strict"))
     trusted = ssl.create_default_context(cafile=authority.certificate)
-    with strict_service(tmp_path, "--tls-cert", certificate, "--tls-key", private, trusted=trusted) as served:
+    with strict_service(
+        free_port(), tmp_path, "--tls-cert", certificate, "--tls-key", private, trusted=trusted
+    ) as served:
         assert left_of_all_requests(served, times=1) == []
 
 

@@ -1,12 +1,8 @@
-"""The page, in a real browser: Chromium, which is installed if it is not there and may be."""
+"""The page in a real browser, Chromium."""
 
 import contextlib
-import fcntl
 import json
-import os
-import shutil
 import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -143,33 +139,17 @@ def running(tmp_path: Path, source: Source, request: pytest.FixtureRequest) -> I
 # The browser
 
 
-def install_chromium() -> None:
-    """Chromium and its driver from the distribution, once for all workers; a skip where that cannot be."""
-    with (Path(tempfile.gettempdir()) / "crodobo-tests-chromium.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if shutil.which("chromium") and shutil.which("chromedriver"):
-            return
-        if os.geteuid() != 0 or not shutil.which("apt-get"):
-            pytest.skip("chromium and chromedriver are not installed, and only root can, with apt-get")
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        for command in ("update", "install --yes --no-install-recommends chromium chromium-driver"):
-            done = subprocess.run(["apt-get", *command.split()], env=environment, capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(f"chromium could not be installed: {done.stderr.strip().splitlines()[-1]}")
-
-
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[webdriver.Chrome]:
-    install_chromium()
+def driver(chromium: str, chromedriver: str) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
-    options.binary_location = str(shutil.which("chromium"))
+    options.binary_location = chromium
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
-        driver = webdriver.Chrome(options, Driver(shutil.which("chromedriver")))
-        yield driver
-        driver.quit()
+        started = webdriver.Chrome(options, Driver(chromedriver))
+        yield started
+        started.quit()
 
 
 class Page:
@@ -223,16 +203,16 @@ class Page:
 
 
 @pytest.fixture
-def page(chromium: webdriver.Chrome) -> Iterator[Page]:
+def page(driver: webdriver.Chrome) -> Iterator[Page]:
     """A page; when the test is over, nothing was asked of others, and the console is clean."""
-    one = Page(chromium)
+    one = Page(driver)
     yield one
     host = one.run("return location.origin")
     asked = one.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    chromium.get("about:blank")
-    said = [line["message"] for line in chromium.get_log("browser")]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    driver.get("about:blank")
+    said = [line["message"] for line in driver.get_log("browser")]
     assert [name for name in asked if not name.startswith(host)] == []
     assert [line for line in said if not any(text in line for text in one.expected)] == []
 
@@ -385,15 +365,18 @@ def test_states_and_the_burn_proof_have_their_sentences(running: Running, page: 
     running.become("ready")
 
 
-def test_a_lost_connection_is_said_and_made_again(page: Page, tmp_path: Path, source: Source) -> None:
+def test_a_lost_connection_is_said_and_made_again(
+    page: Page, tmp_path: Path, source: Source, free_port: Callable[[], int]
+) -> None:
     page.expected.add("net::ERR_")
-    with serving(tmp_path, source, keys=False) as first:
+    port = free_port()
+    with serving(tmp_path, source, keys=False, port=port) as first:
         page.open(first.url)
         first.send()
         page.sees("queries", "1")
     page.sees("connection", "Connection lost, trying again.")
     assert not page.can("pause")
-    with serving(tmp_path, source, keys=False, port=int(first.url.rpartition(":")[2])):
+    with serving(tmp_path, source, keys=False, port=port):
         page.sees("met", "1 in all")
         assert not page.shows("connection")
 

@@ -1,10 +1,5 @@
-"""Results that nobody ran, and a browser."""
+"""Made-up results of a comparison."""
 
-import fcntl
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,21 +57,3 @@ def fabricate(tmp_path: Path) -> Fabricate:
         return Results(plan, rows, problems or {})
 
     return make
-
-
-def find_chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next((path for name in names if (path := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """A browser; put there where that can be done."""
-    if not find_chromium() and os.geteuid() == 0 and shutil.which("apt-get"):
-        with (Path(tempfile.gettempdir()) / "crodobo-tests-apt.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # tests in several processes must not do this at once
-            if not find_chromium():
-                for arguments in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-                    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-                    subprocess.run(["apt-get", *arguments], capture_output=True, env=environment, check=False)
-    return find_chromium() or pytest.skip("there is no Chromium here, and none could be put there")

@@ -22,6 +22,7 @@ from crodobo.methods import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHELL = ("&", "&&", "|", ">", ">>", "2>")  # words that end the arguments of a command
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 
 
@@ -111,7 +112,8 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
     for line in lines:
         match shlex.split(line, comments=True):
             case ["crodobo", name, *arguments] if "--help" not in arguments:
-                commands[name].make_context(name, arguments)
+                end = next((number for number, word in enumerate(arguments) if word in SHELL), None)
+                commands[name].make_context(name, arguments[:end])
             case ["make", *targets]:
                 subprocess.run(["make", "--dry-run", *targets], cwd=ROOT, check=True, capture_output=True)
 
@@ -146,7 +148,7 @@ def test_the_method_to_copy_keeps_the_whole_contract(example: ModuleType, tmp_pa
     (tmp_path / "registered.py").write_text(plugin)
     pytest_options = ["-p", "registered", "-p", "no:cacheprovider", "--rootdir", ROOT, "-c", ROOT / "pyproject.toml"]
     files = [ROOT / "tests" / "contract", example.__file__ or ""]
-    chosen = ["-k", f"{name} or {example.__name__}", "-vv"]
+    chosen = ["-k", f"{name} or {example.__name__}", "-v"]
     done = run("-m", "pytest", *pytest_options, *files, *chosen, cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert f"[{name}" in done.stdout
     assert "pseudo_label.PseudoLabel PASSED" in done.stdout

@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 3  # tests at once: one more than cores, because many wait for processes
 
+export PYTHONDONTWRITEBYTECODE =  # compiled modules are kept: tests start many processes
+
 .PHONY: run test check accuracy comparison bench docs clean
 
 run: $(READY)  ## watch a model adapt from printed digits to handwriting (ARGS="--learners 4" for more)

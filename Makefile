@@ -3,14 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WORKERS ?= 3  # tests at once: one more than cores, because many wait for processes
+
+export PYTHONDONTWRITEBYTECODE =  # compiled modules are kept: tests start many processes
 
 .PHONY: run test check accuracy comparison bench docs clean
 
 run: $(READY)  ## watch a model adapt from printed digits to handwriting (ARGS="--learners 4" for more)
 	$(BIN)/crodobo run $(ARGS)
 
-test: check  ## everything that must hold
-	$(BIN)/pytest -n 3
+test: check  ## everything that must hold, in random order (about 4 minutes on two cores)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 check: $(READY)  ## lint, format, types and layers
 	$(BIN)/ruff check .

@@ -4,6 +4,8 @@ import contextlib
 import io
 import multiprocessing
 import os
+import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -14,11 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import settings
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the commands do; read when torch loads
-
 import torch
+from hypothesis import settings
 from PIL import Image
 
 from crodobo.cli.main import main
@@ -28,12 +27,6 @@ Crodobo = Callable[..., tuple[int, str, str]]
 
 settings.register_profile("crodobo", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.load_profile("crodobo")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Small tensors gain nothing from more, and a test may have left another number behind."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -90,10 +83,42 @@ class Served(NamedTuple):
     process: ForkServerProcess
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+def unused_port() -> int:
+    """A port on which nothing listens.
+
+    The kernel gives ports from 32768 up to outgoing connections. A lower one stays free until the service takes it.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)  # pytest-randomly gives all workers the same seed
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    return unused_port
+
+
+def installed(*names: str) -> str:
+    """The path of a program that has one of these names; without it the test is skipped, but in CI it fails."""
+    for name in names:
+        if path := shutil.which(name):
+            return path
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        pytest.fail(f"{names[0]} is not installed; .ci/run installs it")
+    pytest.skip(f"{names[0]} is not installed")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a browser."""
+    return installed("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def chromedriver() -> str:
+    """The path of the program through which Selenium drives the browser."""
+    return installed("chromedriver")
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +136,7 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
     started: list[Served] = []
 
     def start(*options: str | Path | int) -> Served:
-        port, state = free_port(), tmp_path_factory.mktemp("served")
+        port, state = unused_port(), tmp_path_factory.mktemp("served")
         usual = ["serve", "--burn", "standard", "--threads", 1, "--port", port, "--state", state, "--quiet"]
         process = context.Process(target=main)
         with pytest.MonkeyPatch.context() as patch:

@@ -1,14 +1,13 @@
-"""Every command and every example of the README runs."""
+"""Every command of the README runs, and every file that it names exists. `test_docs.py` runs its Python."""
 
 import os
 import re
-import runpy
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,29 +18,43 @@ from crodobo.data.presets import get_preset
 from crodobo.ledger.ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-# The commands are run as written, with these added where they would take minutes.
-TINY = ["--queries", "1", "--query-size", "8", "--warmup", "1", "--seeds", "0"]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FILES = 20  # in each folder of images
+# The commands run as written, with these options added where they would take minutes.
+TINY = ["--queries", "1", "--query-size", "8", "--warmup", "1"]
 SHORTER = {
-    "compare": [*TINY, "--methods", "source-only,tent"],
-    "study": TINY,
-    "run": ["--queries", "1", "--query-size", "8", "--warmup", "1", "--set", "warmup_batch=8"],
+    "compare": [*TINY, "--seeds", "0", "--methods", "source-only,tent"],
+    "study": [*TINY, "--seeds", "0"],
+    "run": [*TINY, "--set", "warmup_batch=8"],
     "adapt": ["--query-size", "8", "--warmup", "1"],
     "serve": ["--query-size", "8", "--warmup", "1", "--burn", "standard", "--set", "warmup_batch=8", "--quiet"],
 }
 
 
-def fenced(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks() -> list[str]:
+    """The shell blocks; a line that ends with a backslash is joined with the next."""
+    found = re.findall(r"^```(?:sh|bash|shell|console)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    return [re.sub(r"\\\n\s*", " ", block) for block in found]
 
 
-def commands() -> list[str]:
-    return [line for block in fenced("sh") for line in block.splitlines() if line and not line.startswith("#")]
+def commands(block: str) -> list[str]:
+    return [line for line in block.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def test_the_readme_shows_commands_and_the_library() -> None:
-    assert {line.split()[0] for line in commands()} >= {"make", "crodobo"}
-    assert fenced("python")
+def needs_a_shell(block: str) -> bool:
+    """Whether commands run in the background, or pass output on: then the block runs as a whole."""
+    return any(word in ("&", "|", ">", ">>") for line in commands(block) for word in line.split())
+
+
+SCRIPTS = [block for block in blocks() if needs_a_shell(block) and "crodobo " in block]
+LINES = [line for block in blocks() if not needs_a_shell(block) for line in commands(block)]
+COMMANDS = [line for line in LINES if line.startswith("crodobo ")]
+TARGETS = [line for line in LINES if line.startswith("make ")]
+
+
+def test_the_readme_shows_commands() -> None:
+    assert COMMANDS
+    assert TARGETS
 
 
 def arguments(line: str) -> list[str]:
@@ -50,50 +63,50 @@ def arguments(line: str) -> list[str]:
     return words[1:] + SHORTER.get(words[1], []) + one_learner
 
 
-(SERVICE,) = [block for block in fenced("sh") if "crodobo serve" in block]  # a story: it is run as a whole
-FIRST, *OTHERS = [line for line in commands() if line.startswith("crodobo") and line not in SERVICE]
+@pytest.mark.parametrize("line", COMMANDS[:1])
+def test_the_first_command_runs_in_its_own_process(
+    line: str, tmp_path: Path, command: Callable[..., list[str]]
+) -> None:
+    prepare(tmp_path, line)
+    subprocess.run(command(*arguments(line)), cwd=tmp_path, check=True, capture_output=True)
 
 
-def test_the_first_command_runs_as_written(tmp_path: Path, command: Callable[..., list[str]]) -> None:
-    """In a process of its own, like a person's."""
-    subprocess.run(command(*arguments(FIRST)), cwd=tmp_path, check=True, capture_output=True)
-
-
-@pytest.mark.parametrize("line", OTHERS)
+@pytest.mark.parametrize("line", COMMANDS[1:])
 def test_a_command_runs_as_written(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crodobo: Callable[..., tuple[int, str, str]]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    make_images(tmp_path, line)
-    make_ledger(tmp_path, line)
+    prepare(tmp_path, line)
     if "--self-test" in line:  # a minute; tests/audit/test_memory.py has real ones
         finds = {"strict": [], "off": [Find("bytes", "[heap]", 0, 8)]}
         monkeypatch.setattr("crodobo.audit.selftest.search", lambda case: Scan(scanned=1, finds=finds[case.burn]))
     status, out, errors = crodobo(*arguments(line))
     assert status == 0, out + errors
     if line.startswith("crodobo adapt"):
-        assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1 + 20
-        assert [path.name for path in (tmp_path / "inbox").iterdir()] == ["quarantine"]
+        assert len((tmp_path / value(line, "--predictions")).read_text().splitlines()) == 1 + FILES
+        if "--keep-files" not in line:
+            assert [path.name for path in (tmp_path / value(line, "--inbox")).iterdir()] == ["quarantine"]
 
 
-@pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
-def test_the_service_runs_as_written(tmp_path: Path, command: Callable[..., list[str]]) -> None:
-    """By a shell, with a service that goes on in the background until the end."""
-    make_images(tmp_path, SERVICE)
-    (tmp_path / "picture.png").rename(tmp_path / "photo.jpg")
-    (tmp_path / "crodobo").write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n')
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_runs_as_written(
+    script: str, tmp_path: Path, command: Callable[..., list[str]], free_port: Callable[[], int]
+) -> None:
+    """By a shell; a service in the background is stopped at the end."""
+    if "curl" in script and not shutil.which("curl"):
+        pytest.skip("curl is not installed")
+    prepare(tmp_path, script)
+    port = free_port()
+    added = {name: shlex.join(options) for name, options in SHORTER.items()}
+    added |= {"serve": f"{added['serve']} --port {port}", "send": f"--url http://127.0.0.1:{port}"}
+    start = f'exec {shlex.join(command())} "$@"'
+    cases = "".join(f"{name}) {start} {options} ;;\n" for name, options in added.items())
+    (tmp_path / "crodobo").write_text(f'#!/bin/sh\ncase "$1" in\n{cases}esac\n{start}\n')
     (tmp_path / "crodobo").chmod(0o755)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    script = SERVICE.replace("crodobo serve", f"crodobo serve {shlex.join(SHORTER['serve'])} --port {port}")
-    script = script.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
-    script = script.replace("crodobo send", f"crodobo send --url http://127.0.0.1:{port}")
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with subprocess.Popen(
-        ["sh", "-ec", f"trap 'kill $!; wait' EXIT; {script}"],
+        ["sh", "-ec", f"trap 'kill $!; wait' EXIT; {script.replace('127.0.0.1:8000', f'127.0.0.1:{port}')}"],
         cwd=tmp_path,
-        env=environment,
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -105,49 +118,59 @@ def test_the_service_runs_as_written(tmp_path: Path, command: Callable[..., list
             os.killpg(shell.pid, signal.SIGKILL)
             raise
     assert shell.returncode == 0, out + errors
-    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1 + 20
-    assert '"receipt"' in out
+    for line in commands(script):
+        if line.startswith("crodobo send"):
+            assert len((tmp_path / value(line, "--predictions")).read_text().splitlines()) == 1 + FILES
+    if "/v1/predict" in script:
+        assert '"receipt"' in out
 
 
-def make_ledger(folder: Path, line: str) -> None:
-    """What an earlier command has left, for the audit of it."""
-    if words := [word for word in line.split() if word.endswith("ledger.jsonl")]:
-        with Ledger(folder / words[0]) as ledger:
-            ledger.begin({})
+def value(line: str, option: str) -> str:
+    words = shlex.split(line, comments=True)
+    return words[words.index(option) + 1]
 
 
-def make_images(folder: Path, line: str) -> None:
-    """What the README's commands find: class folders, an inbox, a PACS whose images are all the same one."""
+def prepare(folder: Path, text: str) -> None:
+    """Make the files and folders that commands name."""
     picture = folder / "picture.png"
     Image.new("RGB", (24, 20), "teal").save(picture)
     os.utime(picture, (1e9, 1e9))
-    counts = {f"{domain}/{name}": 20 for domain in ("public", "labelled") for name in ("cat", "dog")} | {"inbox": 20}
-    if "PACS" in line:
-        pacs = get_preset("pacs/cartoon-photo")
-        for domain in (pacs.source, pacs.target):
-            counts |= {f"PACS/{domain.paths[0]}/{name}": count for name, count in domain.counts.items()}
+    counts: dict[str, int] = {}
+    for line in commands(text):
+        words = [*shlex.split(line, comments=True), ""]
+        for word, following in pairwise(words):
+            if word in ("--source", "--target"):
+                counts |= {f"{following}/{name}": FILES for name in ("cat", "dog")}
+            elif word == "--inbox" or words[:2] == ["crodobo", word] == ["crodobo", "send"]:
+                counts[following] = FILES
+            elif word == "--data":
+                counts |= images_of(value(line, "--preset"), following)
+            elif word == "check":
+                counts |= images_of(following, words[words.index(following) + 1])
+            elif word.endswith("ledger.jsonl"):  # an earlier command has left it
+                with Ledger(folder / word) as ledger:
+                    ledger.begin({})
+            for name in re.findall(r"@(\S+\.(?:jpg|png))", word):  # what curl uploads
+                shutil.copy(picture, folder / name)
     for place, count in counts.items():
-        (folder / place).mkdir(parents=True)
+        (folder / place).mkdir(parents=True, exist_ok=True)
         for number in range(count):
             os.link(picture, folder / place / f"{number}.png")
 
 
-@pytest.mark.parametrize("line", [line for line in commands() if line.startswith("make")])
-def test_a_make_target_is_there(line: str) -> None:
+def images_of(preset: str, root: str) -> dict[str, int]:
+    """How many images the folders of a data set hold."""
+    domains = (get_preset(preset).source, get_preset(preset).target)
+    return {f"{root}/{each.paths[0]}/{name}": count for each in domains for name, count in each.counts.items()}
+
+
+@pytest.mark.parametrize("line", TARGETS)
+def test_a_make_target_exists(line: str) -> None:
     words = shlex.split(line, comments=True)
     plan = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True, text=True)
     assert plan.stdout
 
 
-def test_the_library_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for number, block in enumerate(fenced("python")):
-        script = tmp_path / f"example{number}.py"
-        block = block.replace("warmup=300", "warmup=1, warmup_batch=8").replace("[:320]", "[:16]")
-        script.write_text(block.replace("size=64", "size=8"))
-        runpy.run_path(str(script))
-
-
-def test_files_and_pictures_that_it_names_are_there() -> None:
+def test_files_that_it_names_exist() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), target

@@ -146,12 +146,14 @@ def test_deleting_the_arena_unmaps_its_memory() -> None:
 
 
 def test_unused_memory_is_returned_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crodobo.burn.arena.SPARE", 4 * 2**20)
+    smallest = 2**16  # far less than the 8 MB that a user may usually lock
+    monkeypatch.setattr("crodobo.burn.arena.SMALLEST", smallest)
+    monkeypatch.setattr("crodobo.burn.arena.SPARE", 4 * smallest)
     arena = Arena()
-    held = [arena.take(torch.ones(2**19)) for _ in range(8)]
-    assert arena.size == 17 * 2**20
+    held = [arena.take(torch.ones(2**15)) for _ in range(8)]
+    assert arena.size == 17 * smallest
     arena.burn(held[:4])
-    assert arena.size == 11 * 2**20
+    assert arena.size == 11 * smallest
     arena.burn(held[4:])
-    assert arena.size <= 5 * 2**20
+    assert arena.size <= 5 * smallest
     assert not any(tensor.any() for tensor in held)

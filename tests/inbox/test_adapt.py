@@ -726,8 +726,8 @@ def start(cache: Path) -> Callable[..., tuple[BaseProcess, Any]]:
     def call(arguments: list[str], point: str = "never", number: int = 0) -> tuple[BaseProcess, Any]:
         ready = context.Event()
         job = (arguments, str(cache), point, number, ready)
-        script = str(Path(__file__).with_name("victim.py"))
-        process = context.Process(target=runpy.run_path, args=(script, {"job": job}, "victim"))
+        script = str(Path(__file__).with_name("killed_process.py"))
+        process = context.Process(target=runpy.run_path, args=(script, {"job": job}, "killed_process"))
         process.start()
         return process, ready
 

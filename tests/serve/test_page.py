@@ -1,12 +1,8 @@
-"""The page in a real browser: Chromium, which is installed if it is missing and this is allowed."""
+"""The page in a real browser, Chromium."""
 
 import contextlib
-import fcntl
 import json
-import os
-import shutil
 import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -150,33 +146,17 @@ def running(tmp_path: Path, source: Source, request: pytest.FixtureRequest) -> I
 # The browser
 
 
-def install_chromium() -> None:
-    """Install Chromium and its driver, once for all workers. Skips the test if that is not possible."""
-    with (Path(tempfile.gettempdir()) / "crodobo-tests-chromium.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if shutil.which("chromium") and shutil.which("chromedriver"):
-            return
-        if os.geteuid() != 0 or not shutil.which("apt-get"):
-            pytest.skip("chromium and chromedriver are not installed, and only root can, with apt-get")
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        for command in ("update", "install --yes --no-install-recommends chromium chromium-driver"):
-            done = subprocess.run(["apt-get", *command.split()], env=environment, capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(f"chromium could not be installed: {done.stderr.strip().splitlines()[-1]}")
-
-
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[webdriver.Chrome]:
-    install_chromium()
+def driver(chromium: str, chromedriver: str) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
-    options.binary_location = str(shutil.which("chromium"))
+    options.binary_location = chromium
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
-        driver = webdriver.Chrome(options, Driver(shutil.which("chromedriver")))
-        yield driver
-        driver.quit()
+        started = webdriver.Chrome(options, Driver(chromedriver))
+        yield started
+        started.quit()
 
 
 class Page:
@@ -230,16 +210,16 @@ class Page:
 
 
 @pytest.fixture
-def page(chromium: webdriver.Chrome) -> Iterator[Page]:
+def page(driver: webdriver.Chrome) -> Iterator[Page]:
     """A page. At the end, it must have contacted no other host, and the console must be clean."""
-    one = Page(chromium)
+    one = Page(driver)
     yield one
     host = one.run("return location.origin")
     asked = one.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    chromium.get("about:blank")
-    said = [line["message"] for line in chromium.get_log("browser")]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    driver.get("about:blank")
+    said = [line["message"] for line in driver.get_log("browser")]
     assert [name for name in asked if not name.startswith(host)] == []
     assert [line for line in said if not any(text in line for text in one.expected)] == []
 

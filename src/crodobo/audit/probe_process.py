@@ -85,6 +85,7 @@ def failing_update(end: End) -> Callable[..., bool]:
 
     def update(*arguments: Any) -> bool:
         if end == "after Ctrl-C":
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # behind `&` a shell makes commands ignore it
             os.kill(os.getpid(), signal.SIGINT)
             return True
         raise RuntimeError("planned failure")

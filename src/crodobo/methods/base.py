@@ -208,18 +208,6 @@ class Method(ABC):
         if self.guard and snapshot.guard:
             self.guard.restore(snapshot.guard)
 
-    def snapshot(self) -> tuple[Any, ...]:
-        """Everything that `restore` needs to undo later steps, including the guard's copies of good weights."""
-        copies = (self.guard.good, self.guard.next, self.guard.sound) if self.guard else None
-        return {name: value.clone() for name, value in self.state().items()}, copies
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Go back to a snapshot."""
-        state, copies = snapshot
-        self.load_state(state)
-        if self.guard:
-            self.guard.good, self.guard.next, self.guard.sound = copies
-
 
 def check_burning(method: type[Method], settings: MethodSettings) -> None:
     """Refuse a method that keeps target data where burning is on."""

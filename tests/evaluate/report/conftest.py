@@ -1,9 +1,5 @@
-"""Made-up results, and a browser."""
+"""Made-up results of a comparison."""
 
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +7,6 @@ from typing import Any
 import pytest
 
 from crodobo.evaluate.comparison import Entry, EntryResults, Plan, Results
-from crodobo.storage.lock import locked_file
 
 Fabricate = Callable[..., Results]
 
@@ -61,20 +56,3 @@ def fabricate(tmp_path: Path) -> Fabricate:
         return Results(plan, rows, problems or {})
 
     return make
-
-
-def find_chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next((path for name in names if (path := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """The path of Chromium, which is installed if possible."""
-    if not find_chromium() and os.geteuid() == 0 and shutil.which("apt-get"):
-        with locked_file(Path(tempfile.gettempdir()) / "crodobo-tests-apt.lock"):  # not in several processes at once
-            if not find_chromium():
-                for arguments in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-                    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-                    subprocess.run(["apt-get", *arguments], capture_output=True, env=environment, check=False)
-    return find_chromium() or pytest.skip("Chromium is not available")

@@ -129,5 +129,5 @@ def live(arguments: list[str], cache: str, point: str, number: int, ready: Any) 
     main()
 
 
-if __name__ == "victim":
+if __name__ == "killed_process":
     live(*globals()["job"])

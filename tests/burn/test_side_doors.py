@@ -88,7 +88,7 @@ def test_frames_of_an_errors_cause_are_cleared_too() -> None:
 )
 def test_a_log_refuses_unknown_fields_and_values(fields: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    with Log(path) as log, pytest.raises(CrodoboError, match=r"^a log has no ") as refusal:
+    with Log(path) as log, pytest.raises(CrodoboError, match=r"^The event log has no ") as refusal:
         log.write("query", **fields)
     assert "patient" not in str(refusal.value)
     assert path.read_bytes() == b""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crodobo.cli import options as o
 from crodobo.cli.membership import membership
+from crodobo.cli.options import CONTEXT
+from crodobo.config import Fit
 from crodobo.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ audit = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
     help="Look over what runs have left behind: the status is 0 if all is sound, 1 on a find.",
 )
 
@@ -66,13 +67,13 @@ def disk(
         ),
     ] = None,
     fit: Annotated[
-        o.Fit | None, typer.Option("--fit", help="How it was made square.  [default: all ways are looked for]")
+        Fit | None, typer.Option("--fit", help="How it was made square.  [default: all ways are looked for]")
     ] = None,
 ) -> None:
     """Look through all files of a folder for bytes and pixels of images that must not be there."""
     from crodobo.audit.disk import audit_disk
 
-    _tell(audit_disk(folder, pattern, sizes=image_size, fit=fit.value if fit else None))
+    _tell(audit_disk(folder, pattern, sizes=image_size, fit=fit))
 
 
 @audit.command()
@@ -91,7 +92,7 @@ def memory(
         list[int] | None, typer.Option(min=8, max=1024, help="Pixels a side at which images are met; may be repeated.")
     ] = None,
     fit: Annotated[
-        o.Fit | None, typer.Option("--fit", help="How they are made square.  [default: all ways are looked for]")
+        Fit | None, typer.Option("--fit", help="How they are made square.  [default: all ways are looked for]")
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Hold the process while it is searched.")] = False,
     full: Annotated[
@@ -117,8 +118,7 @@ def memory(
     except ValueError:
         raise BadSettings("--bytes takes hexadecimal digits, two for each byte") from None
     assert process is not None
-    way = fit.value if fit else None
-    _tell(audit_memory(process, pattern or [], contents=contents, sizes=image_size, fit=way, stop=stop))
+    _tell(audit_memory(process, pattern or [], contents=contents, sizes=image_size, fit=fit, stop=stop))
 
 
 @audit.command()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crodobo.cli.options import CONTEXT
 from crodobo.errors import BadData, BadSettings
 
 if TYPE_CHECKING:
@@ -12,9 +13,7 @@ if TYPE_CHECKING:
 
     from crodobo.data.check import Finding
 
-data = typer.Typer(
-    add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
-)
+data = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=CONTEXT)
 
 
 @data.callback(invoke_without_command=True)

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from crodobo.cli.options import CONTEXT
+
 keys = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
     help="Make, take away and list the keys of a service. A running one sees a change at its next request.",
 )
 File = Annotated[Path, typer.Argument(help="The file that `crodobo serve --keys` names; it holds their hashes alone.")]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crodobo.cli import options as o
+from crodobo.cli.options import Quiet
+from crodobo.config import Order
 from crodobo.errors import BadSettings, CrodoboError
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ def send(
     batch: Annotated[int, typer.Option(min=1, help="Images in a request.")] = 16,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 4,
     adapt: Annotated[bool, typer.Option("--adapt/--no-adapt", help="Learn from the images, or only predict.")] = True,
-    order: Annotated[
-        o.Order | None, typer.Option("--order", help="Which comes first.  [default: the service's]")
-    ] = None,
+    order: Annotated[Order | None, typer.Option("--order", help="Which comes first.  [default: the service's]")] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write a column for the probability of each class.")
     ] = False,
@@ -52,7 +51,7 @@ def send(
             help="Wait so long for a service that is busy or not there; half an hour for one that gets ready.",
         ),
     ] = 60.0,
-    quiet: o.Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
     """Send images to a service, and append a row for each to a CSV.
 
@@ -87,9 +86,7 @@ def send(
             ("receipt", *(f"p({name})" for name in classes if probabilities)),
         )
         try:
-            ask = partial(
-                client.predict_files, adapt=adapt, order=order.value if order else None, probabilities=probabilities
-            )
+            ask = partial(client.predict_files, adapt=adapt, order=order, probabilities=probabilities)
             sent = send_all(
                 client,
                 files,

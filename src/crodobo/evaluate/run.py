@@ -42,7 +42,7 @@ def run(
     settings: RunSettings,
     out: Path,
     *,
-    resume: bool = False,
+    fresh: bool = False,
     warm_start: Path | None = None,
     sign_key: Path | None = None,
     reporter: Observer | None = None,
@@ -63,8 +63,8 @@ def run(
     with locked_folder(out), Ledger(out / LEDGER, key) as ledger, StopSignal() as stop:
         _refuse_strangers(out)
         identity = identity_of(settings.model_dump(mode="json"))
-        stored = load_checkpoint(out, identity) if resume else None
-        if resume and not stored:
+        stored = None if fresh else load_checkpoint(out, identity)
+        if not fresh and not stored:
             if result := finished(out, identity):
                 check_same_data(result, benchmark, out)
                 reporter.note(f"{out} holds the finished run already; nothing is left to do")

@@ -1,19 +1,31 @@
-"""Settings of a run over a benchmark."""
+"""Settings of a run over a benchmark, and of many runs."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from crodobo.config import Positive, Seed, SessionSettings
-from crodobo.data.order import full_name
+from crodobo.config import Option, Positive, Seed, SessionSettings, Settings
+
+
+def _split(given: object) -> object:
+    return given.split(",") if isinstance(given, str) else given
 
 
 class RunSettings(SessionSettings):
     """One method over one benchmark's stream."""
 
-    queries: Positive | None = None  # None: the whole stream
-    stream: str = "random"  # or by-class, dirichlet(α), drift
-    stream_seed: Seed | None = None  # None: the run's seed
+    TITLE = "Stream"
+
+    queries: Annotated[Positive | None, Field(description="End the stream after this many; all if not set.")] = None
+    stream: Annotated[
+        str,
+        Option(metavar="ORDER"),
+        Field(
+            description="Order of the target: random; by-class; dirichlet(α), classes in bursts, stronger with a "
+            "smaller α; or drift, classes come and go slowly."
+        ),
+    ] = "random"
+    stream_seed: Annotated[Seed | None, Field(description="Seed of that order; the seed of the run if not set.")] = None
 
     # A run's settings decide its predictions, not only its learners.
     IDENTIFYING: ClassVar[tuple[str, ...]] = (
@@ -25,9 +37,34 @@ class RunSettings(SessionSettings):
     @field_validator("stream")
     @classmethod
     def _name_of_an_order(cls, name: str) -> str:
+        from crodobo.data.order import full_name  # imports torch, which the command line's help does not need
+
         return full_name(name)
 
     @property
     def order_seed(self) -> int:
         """The seed of the stream's order."""
         return self.options.seed if self.stream_seed is None else self.stream_seed
+
+
+class ComparisonSettings(Settings):
+    """Which runs a comparison or a study consists of."""
+
+    TITLE = "Comparison"
+
+    methods: Annotated[
+        str,
+        Option(metavar="NAMES"),
+        Field(description="all, paper (the paper's six, source-only and crodobo), or names separated by commas."),
+    ] = "all"
+    seeds: Annotated[
+        tuple[int, ...],
+        BeforeValidator(_split),
+        Option(metavar="SEEDS"),
+        Field(description="Seeds, separated by commas; every method runs once with each."),
+    ] = (0, 1, 2)
+    jobs: Annotated[Positive | None, Field(description="Processes at a time; all cores if not set.")] = None
+    offline: Annotated[
+        bool, Field(description="Also run the offline protocol where the paper reports it. Takes long.")
+    ] = False
+    epochs: Annotated[Positive, Field(description="Epochs of the offline protocol.")] = 10

@@ -113,7 +113,7 @@ def warm_up(task: Task, reporter: LineReporter) -> None:
 
 
 def _online(task: Task, reporter: LineReporter) -> None:
-    run(task.settings, task.folder, resume=True, warm_start=task.warm_start, reporter=reporter)
+    run(task.settings, task.folder, warm_start=task.warm_start, reporter=reporter)
 
 
 def _offline(task: Task, reporter: LineReporter) -> None:

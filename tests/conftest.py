@@ -17,8 +17,6 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the commands do; read when torch loads
-for variable in [name for name in os.environ if name.startswith("CRODOBO_")]:
-    del os.environ[variable]  # settings of this machine's user
 
 import torch
 from PIL import Image
@@ -30,6 +28,12 @@ Crodobo = Callable[..., tuple[int, str, str]]
 
 settings.register_profile("crodobo", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.load_profile("crodobo")
+
+
+def pytest_configure() -> None:
+    """Remove settings that this machine's user has in the environment."""
+    for variable in [name for name in os.environ if name.startswith("CRODOBO_")]:
+        del os.environ[variable]
 
 
 @pytest.fixture(autouse=True)

@@ -84,7 +84,7 @@ class Settings(BaseModel):
             return cls(**values)
         except ValidationError as error:
             first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"])
+            name = ".".join(part for part in first["loc"] if isinstance(part, str))
             if first["type"] == "extra_forbidden":
                 raise BadSettings(f"There is no setting {name}.", cls._suggest(name)) from None
             if first["type"] == "missing":

@@ -12,7 +12,7 @@ from crodobo.evaluate.comparison.studies import LAMBDAS, STUDIES
 
 Crodobo = Callable[..., tuple[int, str, str]]
 FILES = {"table.csv", "table.md", "table.tex", "costs.csv", "costs.md"}
-FILES |= {"streaming.png", "comparison.json", "report.html"}
+FILES |= {"streaming.png", "comparison.json", "report.html", ".lock"}
 
 
 @pytest.fixture
@@ -101,10 +101,12 @@ def test_the_list_names_every_study(crodobo: Crodobo) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "error: name a study: bootstrap, objectives, continual, randomness, pseudo-labels, lambda, tau, orders; "),
-        (["weather"], "error: there is no study 'weather'; the studies are bootstrap, objectives, "),
-        (["tau", "--seeds", "x"], "error: --seeds x is no list of numbers"),
+        ([], "error: No study is named. Choose one of bootstrap, objectives, continual, randomness, pseudo-labels, "),
+        (["weather"], "error: There is no study 'weather'. Choose one of bootstrap, objectives, "),
+        (["bootstarp"], "error: There is no study 'bootstarp'. Did you mean bootstrap?"),
+        (["tau", "--seeds", "x"], "error: seeds cannot be x: input should be a valid integer"),
         (["tau", "--benchmark", "visda"], "error: there is no benchmark 'visda'"),
+        (["tau", "--sedes", "0"], "error: There is no option --sedes. Did you mean --seeds?"),
         (["tau", "--queries", "0"], "error: queries cannot be 0"),
     ],
 )
@@ -121,4 +123,4 @@ def test_a_wrong_argument_gets_one_sentence(
 def test_a_study_of_orders_takes_no_other_order(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> None:
     status, _, errors = crodobo("study", "orders", "--stream", "drift", *tiny, "--out", tmp_path)
     assert status == 2
-    assert "the study orders has streams of its own; leave --stream out" in errors
+    assert "The study orders has streams of its own. Leave the stream's order out. (see --stream)" in errors

@@ -190,7 +190,7 @@ def takes(command: Command) -> Callable[[Callable[..., None]], Callable[..., Non
     >>> @takes(SERVE)
     ... def serve(given, fresh: bool = False) -> None: ...
     >>> list(inspect.signature(serve).parameters)[:6]
-    ['context', 'fresh', 'config', 'host', 'port', 'keys']
+    ['context', 'fresh', 'config', 'pairs', 'host', 'port']
     """
     keyword = inspect.Parameter.KEYWORD_ONLY
     file = typer.Option("--config", metavar="FILE", help="TOML file with settings; `crodobo config --toml` writes one.")

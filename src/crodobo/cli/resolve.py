@@ -111,14 +111,14 @@ class Given:
 
     def _unknown(self, name: str, known: Iterable[str]) -> BadSettings:
         origin, near = self.origins[name], nearest(name, known)
+        kind, spell = "setting", str
         if origin == TYPED:
-            option, near = (f"--{each.replace('_', '-')}" for each in (name, near))
-            problem = f"There is no option {option}."
+            kind, spell = "option", lambda key: f"--{key.replace('_', '-')}"
         elif origin.startswith("environment"):
-            problem, near = f"{PREFIX}{name.upper()} in the environment is no setting.", f"{PREFIX}{near.upper()}"
-        else:
-            problem = f"There is no setting {name} ({origin})."
-        return BadSettings(problem, f"Did you mean {near}?" if near.strip("-_") not in ("", "CRODOBO") else "")
+            spell = lambda key: f"{PREFIX}{key.upper()}"
+        place = "" if origin == TYPED else f" ({origin})"
+        remedy = f"Did you mean {spell(near)}?" if near else "`crodobo config` shows all settings."
+        return BadSettings(f"There is no {kind} {spell(name)}{place}.", remedy)
 
     def session(self, chosen: Chosen, model: type[Session]) -> Session:
         """The settings of the command's session; without a method, those that all methods share."""
@@ -302,16 +302,17 @@ def own_name(data: dict[str, Any], sides: tuple[str, ...] = ("source", "target")
 
 
 def check_benchmark(name: str) -> None:
-    """Refuse a benchmark that is neither built in nor a preset."""
+    """Refuse a mistyped benchmark, and suggest the nearest; what is like none is refused where it is loaded."""
     from crodobo.data import REGISTRY
     from crodobo.data.presets import preset_names
 
-    check_name("benchmark", name, [*REGISTRY, *preset_names()])
+    if name not in REGISTRY and (near := nearest(name, [*REGISTRY, *preset_names()])):
+        raise BadSettings(f"There is no benchmark {name!r}.", f"Did you mean {near}?", settings=("benchmark",))
 
 
-def check_name(kind: str, name: str, known: Iterable[str], plural: str = "") -> None:
+def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     """Refuse a name that is not known, and suggest the nearest."""
     if name not in (names := list(known)):
         near = nearest(name, names)
-        remedy = f"Did you mean {near}?" if near else f"The {plural or f'{kind}s'} are {', '.join(names)}."
+        remedy = f"Did you mean {near}?" if near else f"Choose one of {', '.join(names)}."
         raise BadSettings(f"There is no {kind} {name!r}.", remedy, settings=(kind,))

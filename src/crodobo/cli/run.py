@@ -32,11 +32,20 @@ def run(
     chosen = given.choose()
     settings = given.session(chosen, RunSettings)
     results = out or Path("runs") / run_name(settings)
+    before = _written(results)
     with make_reporter(quiet) as reporter:
         for note in chosen.notes:
             reporter.note(note)
         result = run_benchmark(settings, results, fresh=fresh, sign_key=settings.sign_key, reporter=reporter)
     if quiet:
         print(results)
-    else:
-        print_summary(result, results)
+        return
+    if before and _written(results) == before:
+        print(f"{results} was already finished; --fresh runs it again")
+    print_summary(result, results)
+
+
+def _written(results: Path) -> int:
+    """When the result of a folder was written; 0 if there is none."""
+    file = results / "result.json"
+    return file.stat().st_mtime_ns if file.is_file() else 0

@@ -33,8 +33,8 @@ def study(
         list_studies()
         return
     if name is None:
-        raise BadSettings("No study is named.", f"Name one of {', '.join(STUDIES)}; --list says what each shows.")
-    check_name("study", name, STUDIES, "studies")
+        raise BadSettings("No study is named.", f"Choose one of {', '.join(STUDIES)}; --list says what each shows.")
+    check_name("study", name, STUDIES)
     wanted, several = STUDIES[name], given.of(ComparisonSettings)
     if "stream" in given.values and any("stream" in entry.stream for entry in wanted.entries):
         raise BadSettings(

@@ -168,11 +168,11 @@ def test_a_run_is_named_after_its_paths(tmp_path: Path, crodobo: Crodobo, monkey
         (["--source", "s", "--target", "nowhere"], "there is no {}/nowhere; check the path"),
         (
             ["--source", "s", "--target", "s", "--columns", "a"],
-            "source_columns cannot be a: write the image column and",
+            "source_columns cannot be a: write the image column",
         ),
         (
             ["--source", "s", "--target", "s", "--target-columns", "a,b,c"],
-            "target_columns cannot be a,b,c: write the image",
+            "target_columns cannot be a,b,c: write",
         ),
         (["--source", "s", "--target", "s", "--classes", "no.toml"], "{}/no.toml cannot be read"),
         (

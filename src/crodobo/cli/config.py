@@ -16,9 +16,11 @@ from crodobo.config import MethodSettings
 class ForRun(TyperGroup):
     """Without the name of a command, the settings are those of `run`."""
 
+    default = "run"
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
-            args = ["run", *args]
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
 
 
@@ -41,13 +43,10 @@ def _shower(name: str, command: Command) -> Callable[..., None]:
         if toml:
             print(as_toml(found))
             return
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table("setting", "value", "from", box=None, padding=(0, 2, 0, 0))
-        for key, _, value, origin in found:
-            table.add_row(key, _shown(value), origin)
-        Console().print(table, highlight=False, markup=False)
+        rows = [("setting", "value", "from"), *((key, _shown(value), origin) for key, _, value, origin in found)]
+        first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+        for key, text, origin in rows:
+            print(f"{key:{first}}  {text:{second}}  {origin}")
 
     show.__doc__ = f"The settings of `crodobo {name}`."
     return takes(command)(show)

@@ -40,4 +40,4 @@ def command_of(command: Any, words: list[str]) -> Any:
     """The command that these words call: `audit disk`, for example."""
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
-    return command
+    return command.commands[command.default] if hasattr(command, "default") else command

@@ -112,8 +112,10 @@ class Setting:
         option = typer.Option(
             *self.spellings, help=self.help, metavar=metavar, rich_help_panel=self.group, show_default=False
         )
-        hint = Annotated[(bool if kind is bool else str) | None, option]
-        return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        hint: Any = bool | None if kind is bool else str | None
+        return inspect.Parameter(
+            self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[hint, option]
+        )
 
 
 def unpack(field: FieldInfo) -> tuple[Any, list[Any]]:
@@ -136,7 +138,8 @@ def settings_of(
     defaults = defaults or getattr(model, "METHOD_DEFAULTS", {})
     for name, field in model.model_fields.items():
         kind, _ = unpack(field)
-        group = next(base for base in reversed(model.__mro__) if name in getattr(base, "model_fields", ())).TITLE
+        first = next(base for base in reversed(model.__mro__) if name in getattr(base, "model_fields", ()))
+        group = getattr(first, "TITLE", "")
         setting = Setting(name, path, field, defaults.get(name, field.default), group)
         if inspect.isclass(kind) and issubclass(kind, Settings) and not setting.marker.names:
             yield from settings_of(kind, (*path, name), defaults)

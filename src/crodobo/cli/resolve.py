@@ -16,7 +16,7 @@ from crodobo.errors import BadSettings
 PREFIX = "CRODOBO_"
 FILE = f"{PREFIX}CONFIG"  # names the settings file, as --config does
 NOT_SETTINGS = (FILE, "CRODOBO_CACHE", "CRODOBO_KEY", "CRODOBO_LAUNCHED")
-TYPED = "command line"
+TYPED, ENVIRONMENT = "command line", "environment"
 OWN_SIZE = 224  # pixels of the user's own images, for a backbone other than the small one
 TABLES = ("options", "data", "views")
 Model = TypeVar("Model", bound=Settings)
@@ -55,7 +55,7 @@ class Given:
             for name, value in read_file(config):
                 given._take(name, value, f"file {config}", config.absolute().parent)
         for name, variable in read_environment():
-            given._take(name, os.environ[variable], f"environment {variable}", Path.cwd())
+            given._take(name, os.environ[variable], f"{ENVIRONMENT} {variable}", Path.cwd())
         for name, value in (*typed.items(), *parse_extra(extra).items(), *parse_pairs(pairs).items()):
             given._take(name, value, TYPED, Path.cwd())
         return given
@@ -111,14 +111,10 @@ class Given:
 
     def _unknown(self, name: str, known: Iterable[str]) -> BadSettings:
         origin, near = self.origins[name], nearest(name, known)
-        kind, spell = "setting", str
-        if origin == TYPED:
-            kind, spell = "option", lambda key: f"--{key.replace('_', '-')}"
-        elif origin.startswith("environment"):
-            spell = lambda key: f"{PREFIX}{key.upper()}"
-        place = "" if origin == TYPED else f" ({origin})"
-        remedy = f"Did you mean {spell(near)}?" if near else "`crodobo config` shows all settings."
-        return BadSettings(f"There is no {kind} {spell(name)}{place}.", remedy)
+        wrong, right = (_spelled(key, origin) for key in (name, near))
+        what = f"option {wrong}" if origin == TYPED else f"setting {wrong} ({origin})"
+        remedy = f"Did you mean {right}?" if near else "`crodobo config` shows all settings."
+        return BadSettings(f"There is no {what}.", remedy)
 
     def session(self, chosen: Chosen, model: type[Session]) -> Session:
         """The settings of the command's session; without a method, those that all methods share."""
@@ -151,6 +147,13 @@ class Given:
                 raise
             remedy = f"{error.remedy} It comes from the {' and the '.join(sorted(origins))}.".strip()
             raise BadSettings(error.problem, remedy, settings=error.settings) from None
+
+
+def _spelled(name: str, origin: str) -> str:
+    """The name of a setting as it is written where it came from."""
+    if origin == TYPED:
+        return f"--{name.replace('_', '-')}"
+    return f"{PREFIX}{name.upper()}" if origin.startswith(ENVIRONMENT) else name
 
 
 def read_file(path: Path) -> Iterator[tuple[str, Any]]:

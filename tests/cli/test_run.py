@@ -94,6 +94,7 @@ def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
         "report.html",
         "model.safetensors",
         "ledger.jsonl",
+        ".lock",
     }
     result = json.loads((finished / "result.json").read_text())
     wanted = (
@@ -332,9 +333,10 @@ def test_fresh_starts_over(unfinished: Path, finished: Path, crodobo: Crodobo) -
         (["--stream", "sorted"], "error: there is no stream order 'sorted'; the orders are random, by-class, drift"),
         (["--stream", "dirichlet(0)"], "the α of 'dirichlet(0)' cannot be '0'"),
         (["--stream-seed", "-1"], "stream_seed cannot be -1"),
-        (["--out", "/dev/null/runs"], "cannot be written to"),
+        (["--out", "/dev/null/runs"], "is not writable"),
         (["--learnes", "4"], "There is no option --learnes. Did you mean --learners?"),
         (["--colours"], "There is no option --colours. Did you mean --colour?"),
+        (["--frehs"], "There is no option --frehs. Did you mean --fresh?"),
         (["--watch"], "This command has no option --watch."),
         (["glyphs"], "There is no argument glyphs here."),
     ],
@@ -393,7 +395,7 @@ def test_a_folder_has_one_run_at_a_time(tmp_path: Path, crodobo: Crodobo) -> Non
     with locked_folder(tmp_path):
         status, _, errors = crodobo(*SHORT, "--out", tmp_path)
     assert status == 2
-    assert "another run is writing" in errors
+    assert f"Another process is writing to {tmp_path}." in errors
 
 
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path, command: Command) -> None:

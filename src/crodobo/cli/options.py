@@ -207,12 +207,11 @@ def takes(command: Command) -> Callable[[Callable[..., None]], Callable[..., Non
         own = [each.replace(kind=keyword) for each in list(inspect.signature(function).parameters.values())[1:]]
 
         @functools.wraps(function)
-        def wrapper(context: typer.Context, config: Path | None, pairs: list[str] | None = None, **values: Any) -> None:
+        def wrapper(context: typer.Context, config: Path | None, **values: Any) -> None:
             from crodobo.cli.resolve import Given
 
-            mine = {each.name: values.pop(each.name) for each in own}
-            typed = {name: value for name, value in values.items() if value is not None}
-            function(Given.read(command, typed, config, pairs or [], context.args), **mine)
+            typed = {name: values[name] for name in command.settings if values[name] is not None}
+            function(Given.read(command, typed, config, context), **{each.name: values[each.name] for each in own})
 
         parameters = [context, *own, *general, *(each.parameter for each in command.settings.values())]
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from crodobo.burn.relaunch import relaunch
+from crodobo.cli.errors import options_of
 from crodobo.cli.options import KNOWN, RUN, SETTINGS, Command
 from crodobo.config import DataSettings, MethodSettings, SessionSettings, Settings, nearest
 from crodobo.errors import BadSettings
+
+if TYPE_CHECKING:
+    from typer import Context
 
 PREFIX = "CRODOBO_"
 FILE = f"{PREFIX}CONFIG"  # names the settings file, as --config does
@@ -44,19 +48,19 @@ class Given:
     command: Command
     values: dict[str, Any]
     origins: dict[str, str]
+    options: tuple[str, ...]  # all that the command takes, to suggest one for a typo
 
     @classmethod
-    def read(
-        cls, command: Command, typed: dict[str, Any], config: Path | None, pairs: list[str], extra: list[str]
-    ) -> Self:
+    def read(cls, command: Command, typed: dict[str, Any], config: Path | None, context: "Context") -> Self:
         """Read all layers. Settings that only another command has are passed over in the file and the environment."""
-        given = cls(command, {}, {})
+        given = cls(command, {}, {}, tuple(options_of(context.command, every=True)))
         if config := config or (Path(os.environ[FILE]) if os.environ.get(FILE) else None):
             for name, value in read_file(config):
                 given._take(name, value, f"file {config}", config.absolute().parent)
         for name, variable in read_environment():
             given._take(name, os.environ[variable], f"{ENVIRONMENT} {variable}", Path.cwd())
-        for name, value in (*typed.items(), *parse_extra(extra).items(), *parse_pairs(pairs).items()):
+        extra, pairs = parse_extra(context.args), parse_pairs(context.params.get("pairs") or [])
+        for name, value in (typed | extra | pairs).items():
             given._take(name, value, TYPED, Path.cwd())
         return given
 
@@ -107,13 +111,14 @@ class Given:
                     f"The method {method} has no setting {name}.", f"Methods with it: {', '.join(having)}."
                 )
             else:
-                raise self._unknown(name, [*KNOWN, *mine])
+                raise self._unknown(name, mine)
 
-    def _unknown(self, name: str, known: Iterable[str]) -> BadSettings:
-        origin, near = self.origins[name], nearest(name, known)
-        wrong, right = (_spelled(key, origin) for key in (name, near))
+    def _unknown(self, name: str, mine: Iterable[str]) -> BadSettings:
+        origin = self.origins[name]
+        wrong, *right = (_spelled(key, origin) for key in (name, *mine, *(KNOWN if origin != TYPED else ())))
+        near = nearest(wrong, [*right, *(self.options if origin == TYPED else ())])
         what = f"option {wrong}" if origin == TYPED else f"setting {wrong} ({origin})"
-        remedy = f"Did you mean {right}?" if near else "`crodobo config` shows all settings."
+        remedy = f"Did you mean {near}?" if near else "`crodobo config` shows all settings."
         return BadSettings(f"There is no {what}.", remedy)
 
     def session(self, chosen: Chosen, model: type[Session]) -> Session:

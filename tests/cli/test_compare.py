@@ -330,21 +330,21 @@ def test_offline_runs_are_kept_and_other_epochs_are_refused(offline: Path, crodo
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--methods", "ent,magic"], "error: there is no method 'magic'; the methods are source-only, dan"),
-        (["--methods", ""], "error: there is no method ''"),
+        (["--methods", "ent,magic"], "error: There is no method 'magic'. Choose one of source-only, dan"),
+        (["--methods", ""], "error: There is no method ''"),
         (["--benchmark", "visda"], "error: there is no benchmark 'visda'; the benchmarks are glyphs"),
-        (["--seeds", "a,b"], "error: --seeds a,b is no list of numbers; write for example --seeds 0,1,2"),
-        (["--seeds", ""], "is no list of numbers"),
+        (["--seeds", "a,b"], "error: seeds cannot be a: input should be a valid integer"),
+        (["--seeds", ""], "error: seeds cannot be : input should be a valid integer"),
         (["--seeds", "0,0"], "error: the seeds are to be different numbers"),
         (["--seeds", "-1"], "error: seed cannot be -1"),
         (["--methods", "ent,ent"], "a method is named twice; check --methods"),
-        (["--methods", "shot"], "error: shot has no online form; add --offline"),
-        (["--methods", "ent,shot,atdoc-na"], "error: shot, atdoc-na have no online form; add --offline"),
+        (["--methods", "shot"], "error: There is no online form of shot. Add the offline protocol. (see --offline)"),
+        (["--methods", "ent,shot,atdoc-na"], "error: There is no online form of shot and atdoc-na. Add the offline"),
         (["--query-size", "0"], "error: query_size cannot be 0"),
         (["--lr", "nan"], "error: lr cannot be nan"),
         (["--stream", "sorted"], "error: there is no stream order 'sorted'"),
-        (["--jobs", "0"], "Invalid value for '--jobs'"),
-        (["--tau", "0.5"], "No such option: --tau"),
+        (["--jobs", "0"], "error: jobs cannot be 0"),
+        (["--tau", "0.5"], "error: There is no option --tau."),
     ],
 )
 def test_a_wrong_argument_gets_one_sentence_and_nothing_is_written(
@@ -355,7 +355,7 @@ def test_a_wrong_argument_gets_one_sentence_and_nothing_is_written(
     assert (status, told) == (2, "")
     assert sentence in " ".join(errors.split())
     assert "Traceback" not in errors
-    assert errors.startswith("Usage:") or errors.count("\n") == 1
+    assert errors.count("\n") == 1
     assert not out.exists()
 
 

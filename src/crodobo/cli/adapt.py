@@ -1,7 +1,7 @@
 """`crodobo adapt`: adapt to a folder of private images, predict them, delete them."""
 
+from crodobo.cli.given import Given
 from crodobo.cli.options import ADAPT, Fresh, Quiet, takes
-from crodobo.cli.resolve import Given
 from crodobo.errors import BadSettings
 
 

@@ -1,7 +1,8 @@
 """`crodobo compare`: methods against each other under one protocol."""
 
+from crodobo.cli.given import Given
 from crodobo.cli.options import COMPARE, Fresh, Out, Quiet, takes
-from crodobo.cli.resolve import Given, check_name
+from crodobo.cli.resolve import check_name
 from crodobo.errors import BadSettings
 
 

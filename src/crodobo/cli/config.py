@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from crodobo.cli.options import COMMANDS, CONTEXT, Command, MethodCommand, Setting, SettingsCommand, takes
-from crodobo.cli.resolve import Given
+from crodobo.cli.given import Given
+from crodobo.cli.help import MethodCommand, SettingsCommand
+from crodobo.cli.options import COMMANDS, CONTEXT, Command, Setting, takes
 from crodobo.config import MethodSettings
 
 

@@ -15,9 +15,10 @@ from crodobo.cli.compare import compare
 from crodobo.cli.config import config
 from crodobo.cli.data import data
 from crodobo.cli.errors import command_of, options_of, sentence, usage_sentence
+from crodobo.cli.help import MethodCommand, SettingsCommand
 from crodobo.cli.keys import keys
 from crodobo.cli.methods import methods
-from crodobo.cli.options import CONTEXT, MethodCommand, SettingsCommand
+from crodobo.cli.options import CONTEXT
 from crodobo.cli.run import run
 from crodobo.cli.send import send
 from crodobo.cli.serve import serve

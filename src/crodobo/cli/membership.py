@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crodobo.cli.given import Given
 from crodobo.cli.options import MEMBERSHIP, Fresh, Out, Quiet, takes
-from crodobo.cli.resolve import Given
 
 if TYPE_CHECKING:
     from crodobo.audit.membership.plan import ShadowPlan

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from crodobo.cli.given import Given
 from crodobo.cli.options import RUN, Fresh, Out, Quiet, takes
-from crodobo.cli.resolve import Given
 
 
 @takes(RUN)

@@ -1,7 +1,7 @@
 """`crodobo serve`: answer a private stream over HTTP."""
 
+from crodobo.cli.given import Given
 from crodobo.cli.options import SERVE, Fresh, Quiet, takes
-from crodobo.cli.resolve import Given
 from crodobo.errors import BadSettings
 
 

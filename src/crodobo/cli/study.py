@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from crodobo.cli.given import Given
 from crodobo.cli.options import STUDY, Fresh, Out, Quiet, takes
-from crodobo.cli.resolve import Given, check_name
+from crodobo.cli.resolve import check_name
 from crodobo.errors import BadSettings
 
 

@@ -16,6 +16,8 @@ import typer
 from PIL import Image
 
 import crodobo.methods
+from crodobo.cli.given import parse_extra
+from crodobo.cli.help import MethodCommand
 from crodobo.cli.main import app
 from crodobo.methods import REGISTRY
 
@@ -104,7 +106,9 @@ def test_the_commands_that_a_page_shows_exist(page: Path) -> None:
     for line in lines:
         match shlex.split(line, comments=True):
             case ["crodobo", name, *arguments] if "--help" not in arguments:
-                commands[name].make_context(name, arguments)
+                context = commands[name].make_context(name, arguments)
+                if isinstance(commands[name], MethodCommand):
+                    assert set(parse_extra(context.args)) <= crodobo.methods.CroDoBo.Settings.model_fields.keys(), line
             case ["make", *targets]:
                 subprocess.run(["make", "--dry-run", *targets], cwd=ROOT, check=True, capture_output=True)
 

@@ -34,7 +34,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("lerners", ["learners", "lr"]), nearest("colour", ["learners", "lr"])
     ('learners', '')
     """
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), "")
+    bare = {each.lstrip("-"): each for each in known}  # dashes would make all options alike
+    return next((bare[near] for near in difflib.get_close_matches(name.lstrip("-"), bare, n=1)), "")
 
 
 def two_columns(given: object) -> object:

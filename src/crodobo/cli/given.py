@@ -101,10 +101,9 @@ class Given:
 
     def _unknown(self, name: str, mine: Iterable[str]) -> BadSettings:
         origin = self.origins[name]
-        wrong, *right = (_spelled(key, origin) for key in (name, *mine, *(KNOWN if origin != TYPED else ())))
-        near = nearest(wrong, [*right, *(self.options if origin == TYPED else ())])
-        what = f"option {wrong}" if origin == TYPED else f"setting {wrong} ({origin})"
-        remedy = f"Did you mean {near}?" if near else "`crodobo config` shows all settings."
+        near = nearest(name, [*mine, *(self.options if origin == TYPED else KNOWN)])
+        what = f"option {_spelled(name, origin)}" if origin == TYPED else f"setting {_spelled(name, origin)} ({origin})"
+        remedy = f"Did you mean {_spelled(near, origin)}?" if near else "`crodobo config` shows all settings."
         return BadSettings(f"There is no {what}.", remedy)
 
     def session(self, chosen: Chosen, model: type[Session]) -> Session:
@@ -143,7 +142,7 @@ class Given:
 def _spelled(name: str, origin: str) -> str:
     """The name of a setting as it is written where it came from."""
     if origin == TYPED:
-        return f"--{name.replace('_', '-')}"
+        return f"--{name.lstrip('-').replace('_', '-')}"
     return f"{PREFIX}{name.upper()}" if origin.startswith(ENVIRONMENT) else name
 
 

@@ -32,7 +32,7 @@ def audited(crodobo: Crodobo, tmp_path_factory: pytest.TempPathFactory, tiny: tu
 def test_it_leaves_numbers_a_table_and_a_picture(audited: tuple[Path, str]) -> None:
     folder, _ = audited
     files = {"membership.json", "membership.csv", "membership.md", "membership.png"}
-    assert {path.name for path in folder.iterdir()} == files | {"shadows", "warm-starts"}
+    assert {path.name for path in folder.iterdir()} == files | {"shadows", "warm-starts", ".lock"}
     assert (folder / "membership.png").read_bytes().startswith(b"\x89PNG")
     with (folder / "membership.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -54,7 +54,7 @@ def test_a_shadow_run_leaves_its_scores_and_no_weights(audited: tuple[Path, str]
     shadows = audited[0] / "shadows"
     runs = {f"source-only-run{number:02d}" for number in range(4)}
     assert {path.name for path in shadows.iterdir()} == runs
-    assert {path.name for path in shadows.glob("*/*")} == {"scores.safetensors"}
+    assert {path.name for path in shadows.glob("*/*")} == {"scores.safetensors", ".lock"}
 
 
 def test_it_says_what_it_means_and_what_it_rests_on(audited: tuple[Path, str]) -> None:
@@ -104,9 +104,9 @@ def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audi
     [
         (("--runs", "15"), "error: --runs cannot be 15: shadow runs come in pairs, 4 at least; 32 is a good number"),
         (("--runs", "2"), "error: --runs cannot be 2: shadow runs come in pairs, 4 at least; 32 is a good number"),
-        (("--methods", "crodobo,nobody"), "error: there is no method 'nobody'"),
+        (("--methods", "crodobo,nobody"), "error: There is no method 'nobody'"),
         (("--methods", "ent,ent"), "error: there is no method to attack, or one is named twice; check --methods"),
-        (("--methods", "shot"), "error: shot has no online form"),
+        (("--methods", "shot"), "error: There is no online form of shot."),
         (("--benchmark", "nothing"), "error: there is no benchmark 'nothing'"),
         (("--backbone", "nothing"), "error: there is no backbone 'nothing'"),
         (("--query-size", "0"), "error: query_size cannot be 0"),

@@ -234,7 +234,7 @@ def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
     assert "give the right key" in crodobo(*without)[2]
     monkeypatch.setenv("CRODOBO_KEY", key_file.read_text().strip())
     assert crodobo(*without)[0] == 0
-    assert "the key cannot be read" in crodobo(*without, "--key-file", tmp_path / "none")[2]
+    assert "cannot be read (No such file" in crodobo(*without, "--key-file", tmp_path / "none")[2]
 
 
 @pytest.mark.parametrize(
@@ -242,11 +242,11 @@ def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
     [
         (("--url", "http://127.0.0.1:9", "--wait", "0.3"), "no service answers at http://127.0.0.1:9"),
         (("--url", "127.0.0.1"), "is no address of a service"),
-        (("--cert", "own.pem"), "needs both --cert and --cert-key"),
+        (("--cert", "own.pem"), "A client certificate needs its key. Give both. (see --cert, --cert-key)"),
         (("--ca", "ca.pem"), "certificates are for https"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(
+def test_invalid_arguments_give_one_sentence(
     arguments: tuple[str, ...], sentence: str, crodobo: Crodobo, folder: Path, predictions: Path
 ) -> None:
     status, _, errors = crodobo("send", folder, "--predictions", predictions, *arguments)

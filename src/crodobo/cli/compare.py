@@ -53,7 +53,7 @@ def choose_methods(text: str, offline: bool) -> tuple[list[str], list[str]]:
     >>> choose_methods("shot", offline=False)
     Traceback (most recent call last):
     ...
-    crodobo.errors.BadSettings: There is no online form of shot. Add the offline protocol.
+    crodobo.errors.BadSettings: There is no online form of shot. Leave it out, or add the offline protocol.
     """
     from crodobo.methods import CRODOBO, PAPER, REGISTRY
 
@@ -72,6 +72,8 @@ def choose_methods(text: str, offline: bool) -> tuple[list[str], list[str]]:
         return names, []
     if named := [name for name in offline_only if name in parts]:
         raise BadSettings(
-            f"There is no online form of {' and '.join(named)}.", "Add the offline protocol.", settings=("offline",)
+            f"There is no online form of {' and '.join(named)}.",
+            "Leave it out, or add the offline protocol.",
+            settings=("offline",),
         )
     return [name for name in names if name not in offline_only], offline_only

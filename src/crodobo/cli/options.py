@@ -25,7 +25,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of goin
 Out = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Result folder; in runs/, named after the settings, if not set.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only where the result is.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
 TYPES = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SEPARATOR = "; "

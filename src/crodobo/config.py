@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic_core import PydanticUndefined
 
 from crodobo.errors import BadSettings
+
+UNSET: Any = PydanticUndefined  # a setting without a default
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,12 @@ class Option:
     names: str = ""
     metavar: str = ""
     by_method: bool = False
+
+
+def setting(default: Any, about: str, names: str = "", metavar: str = "", by_method: bool = False, **more: Any) -> Any:
+    """A field of a settings model: its default, what it is about, and how the command line spells it."""
+    option = {"option": Option(names, metavar, by_method)}
+    return Field(default, description=about, json_schema_extra=option, **more)  # type: ignore[arg-type]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -106,25 +115,20 @@ class LearnerSettings(Settings):
 
     TITLE = "Learners"
 
-    backbone: Annotated[str, Field(description="Network: small, a timm name, or torchvision/NAME.")] = "small"
-    pretrained: Annotated[
-        bool,
-        Option("--pretrained/--random"),
-        Field(description="Download the library's pretrained weights, or start from random ones."),
-    ] = False
-    weights: Annotated[
-        Path | None, Option(metavar="FILE"), Field(description="Initial backbone weights (.safetensors, .pth).")
-    ] = None
-    lr: Annotated[AboveZero, Field(description="Learning rate of new layers.")] = 8e-4
-    backbone_lr_scale: Annotated[
-        NonNegative | None,
-        Field(description="Factor on the learning rate for the backbone; if not set, 0.01 pretrained and 1 random."),
-    ] = None
-    weight_decay: Annotated[NonNegative, Field(description="Weight decay.")] = 5e-4
-    norm: Annotated[Norm, Option(by_method=True), Field(description="BatchNorm statistics at prediction.")] = "mixed"
-    running_weight: Annotated[Fraction, Field(description="Weight of the running statistics in `mixed`.")] = 0.8
-    warmup: Annotated[int, Field(ge=0, description="Training steps on the source before the stream.")] = 300
-    warmup_batch: Annotated[int, Field(ge=2, description="Source images in a warm-up step.")] = 64
+    backbone: str = setting("small", "Network: small, a timm name, or torchvision/NAME.")
+    pretrained: bool = setting(
+        False, "Download the library's pretrained weights, or start from random ones.", "--pretrained/--random"
+    )
+    weights: Path | None = setting(None, "Initial backbone weights (.safetensors, .pth).", metavar="FILE")
+    lr: AboveZero = setting(8e-4, "Learning rate of new layers.")
+    backbone_lr_scale: NonNegative | None = setting(
+        None, "Factor on the learning rate for the backbone; if not set, 0.01 pretrained and 1 random."
+    )
+    weight_decay: NonNegative = setting(5e-4, "Weight decay.")
+    norm: Norm = setting("mixed", "BatchNorm statistics at prediction.", by_method=True)
+    running_weight: Fraction = setting(0.8, "Weight of the running statistics in `mixed`.")
+    warmup: int = setting(300, "Training steps on the source before the stream.", ge=0)
+    warmup_batch: int = setting(64, "Source images in a warm-up step.", ge=2)
 
 
 class MethodSettings(LearnerSettings):
@@ -132,29 +136,19 @@ class MethodSettings(LearnerSettings):
 
     TITLE = "Method"
 
-    learners: Annotated[Positive, Option(by_method=True), Field(description="Number of learners K.")] = 1
-    seed: Annotated[Seed, Field(description="Seed of everything random.")] = 0
-    order: Annotated[Order, Field(description="Whether a query is learned before or after it is predicted.")] = (
-        "adapt-then-predict"
+    learners: Positive = setting(1, "Number of learners K.", by_method=True)
+    seed: Seed = setting(0, "Seed of everything random.")
+    order: Order = setting("adapt-then-predict", "Whether a query is learned before or after it is predicted.")
+    burn: Burn = setting(
+        "standard",
+        "strict: the process overwrites all memory that it frees, and proves it first. standard: what queries own is "
+        "overwritten. off: nothing is overwritten, and methods may keep target data.",
     )
-    burn: Annotated[
-        Burn,
-        Field(
-            description="strict: the process overwrites all memory that it frees, and proves it first. standard: what "
-            "queries own is overwritten. off: nothing is overwritten, and methods may keep target data."
-        ),
-    ] = "standard"
-    guard: Annotated[
-        bool,
-        Field(description="Do not learn from bursts of few classes, and restore good weights after a collapse."),
-    ] = True
-    parallel: Annotated[
-        bool, Option("--parallel/--sequence"), Field(description="Run the learners in threads, or one after the other.")
-    ] = True
-    threads: Annotated[
-        Positive | None,
-        Field(description="Threads inside an operation; if not set, the cores divided by the learners."),
-    ] = None
+    guard: bool = setting(True, "Do not learn from bursts of few classes, and restore good weights after a collapse.")
+    parallel: bool = setting(True, "Run the learners in threads, or one after the other.", "--parallel/--sequence")
+    threads: Positive | None = setting(
+        None, "Threads inside an operation; if not set, the cores divided by the learners."
+    )
 
 
 class Classes(Settings):
@@ -164,9 +158,9 @@ class Classes(Settings):
     it. A class that is not named keeps its name, unless `"*"` says otherwise. `names` puts the classes in an order.
     """
 
-    names: Annotated[tuple[str, ...], Field(min_length=2, description="The common names, in order.")] | None = None
-    source: Annotated[Renaming, Field(description="Common names of the source's classes.")] = {}
-    target: Annotated[Renaming, Field(description="Common names of the target's classes.")] = {}
+    names: Annotated[tuple[str, ...], Field(min_length=2)] | None = setting(None, "The common names, in order.")
+    source: Renaming = setting({}, "Common names of the source's classes.")
+    target: Renaming = setting({}, "Common names of the target's classes.")
 
 
 class Views(Settings):
@@ -174,19 +168,13 @@ class Views(Settings):
 
     TITLE = "Views of images"
 
-    margin: Annotated[
-        Annotated[int, Field(ge=0)] | None,
-        Option("--view-margin", "PIXELS"),
-        Field(description="Largest shift of a view; if not set, a fourteenth of the image's side."),
-    ] = None
-    resize: Annotated[
-        bool, Option("--view-resize/--no-view-resize"), Field(description="Let views be random crops, resized.")
-    ] = True
-    flip: Annotated[bool, Field(description="Let views be mirrored.")] = True
-    operations: Annotated[
-        int, Option("--view-operations"), Field(ge=0, description="Random operations in a strong view.")
-    ] = 2
-    strength: Annotated[Fraction, Option("--view-strength"), Field(description="Strength of these operations.")] = 0.3
+    margin: Annotated[int, Field(ge=0)] | None = setting(
+        None, "Largest shift of a view; if not set, a fourteenth of the image's side.", "--view-margin", "PIXELS"
+    )
+    resize: bool = setting(True, "Let views be random crops, resized.", "--view-resize/--no-view-resize")
+    flip: bool = setting(True, "Let views be mirrored.")
+    operations: int = setting(2, "Random operations in a strong view.", "--view-operations", ge=0)
+    strength: Fraction = setting(0.3, "Strength of these operations.", "--view-strength")
 
 
 class DataSettings(Settings):
@@ -197,36 +185,25 @@ class DataSettings(Settings):
 
     TITLE = "Images"
 
-    folder: Annotated[Path | None, Option("--data"), Field(description="Folder with the data of a preset.")] = None
-    source: Annotated[
-        Path | None,
-        Field(description="Labelled public images: a folder of class folders, a list, a table, or IDX files."),
-    ] = None
-    target: Annotated[
-        Path | None, Field(description="Images to adapt to, with labels for scoring; the same forms as the source.")
-    ] = None
-    classes: Annotated[
-        Classes | None,
-        Option("--classes", "FILE"),
-        Field(description="TOML file that renames, merges and drops classes of the source and the target."),
-    ] = None
-    source_columns: Annotated[
-        Columns | None,
-        Option("--columns", "IMAGE,LABEL"),
-        Field(description="Columns of a CSV or Parquet table, for the source and the target."),
-    ] = None
-    target_columns: Annotated[
-        Columns | None,
-        Option(metavar="IMAGE,LABEL"),
-        Field(description="Columns of the target, if they differ from the source's."),
-    ] = None
-    source_limit: Annotated[Positive | None, Field(description="Use this many source images; all if not set.")] = None
-    fit: Annotated[Fit, Field(description="How images are made square.")] = "squash"
-    grey: Annotated[
-        bool, Option("--grey/--colour"), Field(description="Read images with one channel, or with three.")
-    ] = False
-    views: Annotated[Views | None, Field(description="How views are made; if not set, the preset's.")] = None
-    skip_broken: Annotated[bool, Field(description="Leave out images that cannot be decoded.")] = False
+    folder: Path | None = setting(None, "Folder with the data of a preset.", "--data")
+    source: Path | None = setting(
+        None, "Labelled public images: a folder of class folders, a list, a table, or IDX files."
+    )
+    target: Path | None = setting(None, "Images to adapt to, with labels for scoring; the same forms as the source.")
+    classes: Classes | None = setting(
+        None, "TOML file that renames, merges and drops classes of the source and the target.", "--classes", "FILE"
+    )
+    source_columns: Columns | None = setting(
+        None, "Columns of a CSV or Parquet table, for the source and the target.", "--columns", "IMAGE,LABEL"
+    )
+    target_columns: Columns | None = setting(
+        None, "Columns of the target, if they differ from the source's.", metavar="IMAGE,LABEL"
+    )
+    source_limit: Positive | None = setting(None, "Use this many source images; all if not set.")
+    fit: Fit = setting("squash", "How images are made square.")
+    grey: bool = setting(False, "Read images with one channel, or with three.", "--grey/--colour")
+    views: Views | None = setting(None, "How views are made; if not set, the preset's.")
+    skip_broken: bool = setting(False, "Leave out images that cannot be decoded.")
 
 
 class SessionSettings(Settings):
@@ -234,42 +211,31 @@ class SessionSettings(Settings):
 
     TITLE = "Session"
 
-    benchmark: Annotated[
-        str,
-        Option("--benchmark --preset", "NAME"),
-        Field(description="What to adapt from and to: glyphs, or a preset that `crodobo data` lists."),
-    ] = "glyphs"
-    method: Annotated[str, Option(metavar="NAME"), Field(description="Any of `crodobo methods`.")] = "crodobo"
-    data: Annotated[DataSettings | None, Field(description="Images on disk.")] = None
-    image_size: Annotated[
-        ImageSize | None,
-        Field(
-            description="Width and height of images in pixels; if not set, the benchmark's; for your own images 64, or "
-            "224 with another backbone than small."
-        ),
-    ] = None
-    cache_size: Annotated[
-        NonNegative, Option(metavar="GB"), Field(description="Disk space for decoded source images.")
-    ] = 50.0
-    query_size: Annotated[Positive, Field(description="Images in a query.")] = 64
-    checkpoint_every: Annotated[
-        Positive, Option(metavar="QUERIES"), Field(description="Queries between checkpoints.")
-    ] = 10
-    prove_every: Annotated[
-        Positive | None,
-        Option(metavar="QUERIES"),
-        Field(description="Queries between searches of the memory for a test query; only at the start if not set."),
-    ] = None
-    log: Annotated[
-        Path | None,
-        Option(metavar="FILE"),
-        Field(exclude=True, description="Append events to this file as JSON lines: numbers only, no data."),
-    ] = None
-    sign_key: Annotated[
-        Path | None,
-        Option(metavar="FILE"),
-        Field(exclude=True, description="Sign the ledger with this Ed25519 key (PEM or 32 raw bytes)."),
-    ] = None
+    benchmark: str = setting(
+        "glyphs",
+        "What to adapt from and to: glyphs, or a preset that `crodobo data` lists.",
+        "--benchmark --preset",
+        "NAME",
+    )
+    method: str = setting("crodobo", "Any of `crodobo methods`.", metavar="NAME")
+    data: DataSettings | None = setting(None, "Images on disk.")
+    image_size: ImageSize | None = setting(
+        None,
+        "Width and height of images in pixels; if not set, the benchmark's; for your own images 64, or 224 with "
+        "another backbone than small.",
+    )
+    cache_size: NonNegative = setting(50.0, "Disk space for decoded source images.", metavar="GB")
+    query_size: Positive = setting(64, "Images in a query.")
+    checkpoint_every: Positive = setting(10, "Queries between checkpoints.", metavar="QUERIES")
+    prove_every: Positive | None = setting(
+        None, "Queries between searches of the memory for a test query; only at the start if not set.", "", "QUERIES"
+    )
+    log: Path | None = setting(
+        None, "Append events to this file as JSON lines: numbers only, no data.", metavar="FILE", exclude=True
+    )
+    sign_key: Path | None = setting(
+        None, "Sign the ledger with this Ed25519 key (PEM or 32 raw bytes).", metavar="FILE", exclude=True
+    )
     options: Annotated[SerializeAsAny[MethodSettings], Field(description="Settings of the method.")]
 
     METHOD_DEFAULTS: ClassVar[dict[str, Any]] = {}  # where a command differs from the method's defaults

@@ -53,7 +53,9 @@ class Setting:
 
     @property
     def marker(self) -> Option:
-        return next((each for each in self.unpacked[1] if isinstance(each, Option)), Option())
+        extra = self.field.json_schema_extra
+        option = extra.get("option") if isinstance(extra, dict) else None
+        return option if isinstance(option, Option) else Option()
 
     @property
     def spellings(self) -> list[str]:

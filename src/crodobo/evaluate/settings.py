@@ -2,9 +2,9 @@
 
 from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, field_validator
 
-from crodobo.config import Option, Positive, Seed, SessionSettings, Settings
+from crodobo.config import Positive, Seed, SessionSettings, Settings, setting
 
 
 def _split(given: object) -> object:
@@ -16,16 +16,14 @@ class RunSettings(SessionSettings):
 
     TITLE = "Stream"
 
-    queries: Annotated[Positive | None, Field(description="End the stream after this many; all if not set.")] = None
-    stream: Annotated[
-        str,
-        Option(metavar="ORDER"),
-        Field(
-            description="Order of the target: random; by-class; dirichlet(α), classes in bursts, stronger with a "
-            "smaller α; or drift, classes come and go slowly."
-        ),
-    ] = "random"
-    stream_seed: Annotated[Seed | None, Field(description="Seed of that order; the seed of the run if not set.")] = None
+    queries: Positive | None = setting(None, "End the stream after this many; all if not set.")
+    stream: str = setting(
+        "random",
+        "Order of the target: random; by-class; dirichlet(α), classes in bursts, stronger with a smaller α; or drift, "
+        "classes come and go slowly.",
+        metavar="ORDER",
+    )
+    stream_seed: Seed | None = setting(None, "Seed of that order; the seed of the run if not set.")
 
     # A run's settings decide its predictions, not only its learners.
     IDENTIFYING: ClassVar[tuple[str, ...]] = (
@@ -52,19 +50,12 @@ class ComparisonSettings(Settings):
 
     TITLE = "Comparison"
 
-    methods: Annotated[
-        str,
-        Option(metavar="NAMES"),
-        Field(description="all, paper (the paper's six, source-only and crodobo), or names separated by commas."),
-    ] = "all"
-    seeds: Annotated[
-        tuple[int, ...],
-        BeforeValidator(_split),
-        Option(metavar="SEEDS"),
-        Field(description="Seeds, separated by commas; every method runs once with each."),
-    ] = (0, 1, 2)
-    jobs: Annotated[Positive | None, Field(description="Processes at a time; all cores if not set.")] = None
-    offline: Annotated[
-        bool, Field(description="Also run the offline protocol where the paper reports it. Takes long.")
-    ] = False
-    epochs: Annotated[Positive, Field(description="Epochs of the offline protocol.")] = 10
+    methods: str = setting(
+        "all", "all, paper (the paper's six, source-only and crodobo), or names separated by commas.", metavar="NAMES"
+    )
+    seeds: Annotated[tuple[int, ...], BeforeValidator(_split)] = setting(
+        (0, 1, 2), "Seeds, separated by commas; every method runs once with each.", metavar="SEEDS"
+    )
+    jobs: Positive | None = setting(None, "Processes at a time; all cores if not set.")
+    offline: bool = setting(False, "Also run the offline protocol where the paper reports it. Takes long.")
+    epochs: Positive = setting(10, "Epochs of the offline protocol.")

@@ -29,6 +29,12 @@ settings.register_profile("crodobo", max_examples=25, deadline=None, derandomize
 settings.load_profile("crodobo")
 
 
+def pytest_configure() -> None:
+    """Remove settings that this machine's user has in the environment."""
+    for variable in [name for name in os.environ if name.startswith("CRODOBO_")]:
+        del os.environ[variable]
+
+
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)

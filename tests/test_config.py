@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from crodobo.config import LearnerSettings, MethodSettings, Settings
+from crodobo.config import DataSettings, LearnerSettings, MethodSettings, Settings, Views
 from crodobo.errors import BadSettings
 from crodobo.evaluate.settings import RunSettings
+from crodobo.inbox.settings import AdaptSettings
+from crodobo.serve.settings import AddressSettings, ServeSettings
 
 NAN, INF = float("nan"), float("inf")
 
@@ -51,9 +53,10 @@ class SpecialSettings(MethodSettings):
 )
 def test_a_bad_value_is_named_in_one_sentence(kind: type[Settings], values: dict[str, Any]) -> None:
     name, value = next(iter(values.items()))
-    with pytest.raises(BadSettings, match=f"^{name} cannot be {value}: [a-z].+") as caught:
+    with pytest.raises(BadSettings, match=rf"^{name} cannot be {value}: [a-z].+\.$") as caught:
         kind.of(**values)
     assert "\n" not in str(caught.value)
+    assert caught.value.settings == (name,)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +75,42 @@ def test_values_at_the_edge_are_taken(kind: type[Settings], values: dict[str, An
     assert {name: getattr(made, name) for name in values} == values
 
 
-def test_an_unknown_setting_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(BadSettings, match=r"no setting learning_rate here; the settings are backbone, .*\blr\b"):
+def test_an_unknown_setting_gets_the_known_ones_and_a_typo_the_nearest() -> None:
+    with pytest.raises(BadSettings, match=r"There is no setting learning_rate\. The settings are backbone, .*\blr\b"):
         LearnerSettings.of(learning_rate=0.1)
+    with pytest.raises(BadSettings, match=r"There is no setting warm_up\. Did you mean warmup\?"):
+        LearnerSettings.of(warm_up=1)
+
+
+def test_a_missing_setting_is_named() -> None:
+    with pytest.raises(BadSettings, match=r"The setting inbox is missing\.") as caught:
+        AdaptSettings.of(data=DataSettings(), predictions="p.csv", options=MethodSettings())
+    assert caught.value.settings == ("inbox",)
+
+
+@pytest.mark.parametrize(
+    "model", [MethodSettings, DataSettings, Views, RunSettings, AdaptSettings, ServeSettings, AddressSettings]
+)
+def test_every_setting_is_described_in_a_sentence(model: type[Settings]) -> None:
+    for name, field in model.model_fields.items():
+        assert field.description, name
+        assert field.description[0].isupper() or field.description.startswith("strict: "), name
+        assert field.description.endswith("."), name
+
+
+def test_paths_that_are_not_set_follow_from_others() -> None:
+    places = {"inbox": Path("/in"), "predictions": Path("/out/p.csv"), "data": DataSettings()}
+    settings = AdaptSettings.of(**places, options=MethodSettings())
+    assert (settings.state, settings.quarantine) == (Path("/out/p.csv.state"), Path("/in/quarantine"))
+    assert settings.shuffle
+    assert not AdaptSettings.of(**places, watch=True, options=MethodSettings()).shuffle
+    assert ServeSettings.of(name="shop", options=MethodSettings()).state == Path("runs/serve-shop").absolute()
+
+
+def test_columns_may_be_text() -> None:
+    assert DataSettings.of(source_columns="file, kind").source_columns == ("file", "kind")
+    with pytest.raises(BadSettings, match="source_columns cannot be file: write the image column and the label"):
+        DataSettings.of(source_columns="file")
 
 
 def test_settings_cannot_be_changed() -> None:

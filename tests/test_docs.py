@@ -17,6 +17,8 @@ import typer
 from PIL import Image
 
 import crodobo.methods
+from crodobo.cli.given import parse_extra
+from crodobo.cli.help import MethodCommand
 from crodobo.cli.main import app
 from crodobo.methods import REGISTRY
 
@@ -113,7 +115,9 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
         match shlex.split(line, comments=True):
             case ["crodobo", name, *arguments] if "--help" not in arguments:
                 end = next((number for number, word in enumerate(arguments) if word in SHELL), None)
-                commands[name].make_context(name, arguments[:end])
+                context = commands[name].make_context(name, arguments[:end])
+                if isinstance(commands[name], MethodCommand):
+                    assert set(parse_extra(context.args)) <= crodobo.methods.CroDoBo.Settings.model_fields.keys(), line
             case ["make", *targets]:
                 subprocess.run(["make", "--dry-run", *targets], cwd=ROOT, check=True, capture_output=True)
 

@@ -1,76 +1,154 @@
-"""Settings: validated models, one inside the other. Every result stores the settings that made it."""
+"""Settings: validated models, nested as they are stored. Every result stores the settings that made it.
 
+The command line, the environment and settings files read the same models: a field's description is the help text of
+its option, and its type, bounds and default are checked and shown from here.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic_core import PydanticUndefined
 
 from crodobo.errors import BadSettings
+
+UNSET: Any = PydanticUndefined  # a setting without a default
+
+
+@dataclass(frozen=True)
+class Option:
+    """How the command line spells a setting that is not simply called by its name.
+
+    `names` are separated by spaces; a slash sets the negative form of a switch apart: `"--grey/--colour"`. A setting
+    with `by_method` has another default in some methods.
+    """
+
+    names: str = ""
+    metavar: str = ""
+    by_method: bool = False
+
+
+def setting(default: Any, about: str, names: str = "", metavar: str = "", by_method: bool = False, **more: Any) -> Any:
+    """A field of a settings model: its default, what it is about, and how the command line spells it."""
+    option = {"option": Option(names, metavar, by_method)}
+    return Field(default, description=about, json_schema_extra=option, **more)  # type: ignore[arg-type]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like a mistyped one, or nothing.
+
+    >>> nearest("lerners", ["learners", "lr"]), nearest("colour", ["learners", "lr"])
+    ('learners', '')
+    """
+    bare = {each.lstrip("-"): each for each in known}  # dashes would make all options alike
+    return next((bare[near] for near in difflib.get_close_matches(name.lstrip("-"), bare, n=1)), "")
+
+
+def two_columns(given: object) -> object:
+    """Two columns, also as text with a comma between them."""
+    if not isinstance(given, str):
+        return given
+    parts = tuple(part.strip() for part in given.split(","))
+    if len(parts) != 2 or not all(parts):
+        raise ValueError("write the image column and the label column, for example file,label")
+    return parts
+
 
 Norm = Literal["mixed", "running", "query"]
 Order = Literal["adapt-then-predict", "predict-then-adapt"]
 Burn = Literal["strict", "standard", "off"]
 Fit = Literal["squash", "crop", "pad"]
+Columns = Annotated[tuple[str, str], BeforeValidator(two_columns)]
 Renaming = dict[str, str | Literal[False]]
 Positive = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 ImageSize = Annotated[int, Field(ge=8, le=1024)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Settings(BaseModel):
     """Settings are data: checked when they are made, and never changed after."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    TITLE: ClassVar[str] = ""  # of the group of options in the help
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """Make settings; what is wrong comes out as one sentence.
+        """Make settings. The first mistake is raised as `BadSettings`.
 
         >>> LearnerSettings.of(lr=-1)
         Traceback (most recent call last):
         ...
-        crodobo.errors.BadSettings: lr cannot be -1: input should be greater than 0
+        crodobo.errors.BadSettings: lr cannot be -1: input should be greater than 0.
+        >>> LearnerSettings.of(warmpu=3)
+        Traceback (most recent call last):
+        ...
+        crodobo.errors.BadSettings: There is no setting warmpu. Did you mean warmup?
         """
         try:
             return cls(**values)
         except ValidationError as error:
             first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"])
+            name = ".".join(part for part in first["loc"] if isinstance(part, str))
             if first["type"] == "extra_forbidden":
-                known = ", ".join(cls.model_fields)
-                raise BadSettings(f"there is no setting {name} here; the settings are {known}") from None
-            message = first["msg"].removeprefix("Value error, ")
+                raise BadSettings(f"There is no setting {name}.", cls._suggest(name)) from None
+            if first["type"] == "missing":
+                raise BadSettings(f"The setting {name} is missing.", "Give it a value.", settings=(name,)) from None
+            message = first["msg"].removeprefix("Value error, ").rstrip(".")
             message = message[0].lower() + message[1:]
-            raise BadSettings(f"{name} cannot be {first['input']}: {message}") from None
+            setting = str(first["loc"][0])
+            raise BadSettings(f"{name} cannot be {first['input']}: {message}.", settings=(setting,)) from None
+
+    @classmethod
+    def _suggest(cls, name: str) -> str:
+        near = nearest(name, cls.model_fields)
+        return f"Did you mean {near}?" if near else f"The settings are {', '.join(cls.model_fields)}."
 
 
 class LearnerSettings(Settings):
-    """What a learner is made of."""
+    """A learner: its network and how it learns."""
 
-    backbone: str = "small"
-    pretrained: bool = False
-    weights: Path | None = None
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 8e-4
-    backbone_lr_scale: NonNegative | None = None  # None: 0.01 for a pretrained backbone, 1 for a random one
-    weight_decay: NonNegative = 5e-4
-    norm: Norm = "mixed"
-    running_weight: Fraction = 0.8
-    warmup: Annotated[int, Field(ge=0)] = 300
-    warmup_batch: Annotated[int, Field(ge=2)] = 64
+    TITLE = "Learners"
+
+    backbone: str = setting("small", "Network: small, a timm name, or torchvision/NAME.")
+    pretrained: bool = setting(
+        False, "Download the library's pretrained weights, or start from random ones.", "--pretrained/--random"
+    )
+    weights: Path | None = setting(None, "Initial backbone weights (.safetensors, .pth).", metavar="FILE")
+    lr: AboveZero = setting(8e-4, "Learning rate of new layers.")
+    backbone_lr_scale: NonNegative | None = setting(
+        None, "Factor on the learning rate for the backbone; if not set, 0.01 pretrained and 1 random."
+    )
+    weight_decay: NonNegative = setting(5e-4, "Weight decay.")
+    norm: Norm = setting("mixed", "BatchNorm statistics at prediction.", by_method=True)
+    running_weight: Fraction = setting(0.8, "Weight of the running statistics in `mixed`.")
+    warmup: int = setting(300, "Training steps on the source before the stream.", ge=0)
+    warmup_batch: int = setting(64, "Source images in a warm-up step.", ge=2)
 
 
 class MethodSettings(LearnerSettings):
     """What every method has; a method with settings of its own adds them in a subclass."""
 
-    learners: Positive = 1
-    seed: Seed = 0
-    order: Order = "adapt-then-predict"
-    burn: Burn = "standard"  # off: nothing is overwritten, and methods may keep target data
-    guard: bool = True  # against bursts of few classes, and collapse
-    parallel: bool = True
-    threads: Positive | None = None  # None: the cores, shared among the learners
+    TITLE = "Method"
+
+    learners: Positive = setting(1, "Number of learners K.", by_method=True)
+    seed: Seed = setting(0, "Seed of everything random.")
+    order: Order = setting("adapt-then-predict", "Whether a query is learned before or after it is predicted.")
+    burn: Burn = setting(
+        "standard",
+        "strict: the process overwrites all memory that it frees, and proves it first. standard: what queries own is "
+        "overwritten. off: nothing is overwritten, and methods may keep target data.",
+    )
+    guard: bool = setting(True, "Do not learn from bursts of few classes, and restore good weights after a collapse.")
+    parallel: bool = setting(True, "Run the learners in threads, or one after the other.", "--parallel/--sequence")
+    threads: Positive | None = setting(
+        None, "Threads inside an operation; if not set, the cores divided by the learners."
+    )
 
 
 class Classes(Settings):
@@ -80,55 +158,87 @@ class Classes(Settings):
     it. A class that is not named keeps its name, unless `"*"` says otherwise. `names` puts the classes in an order.
     """
 
-    names: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
-    source: Renaming = {}
-    target: Renaming = {}
+    names: Annotated[tuple[str, ...], Field(min_length=2)] | None = setting(None, "The common names, in order.")
+    source: Renaming = setting({}, "Common names of the source's classes.")
+    target: Renaming = setting({}, "Common names of the target's classes.")
 
 
 class Views(Settings):
     """How views of the images are made; see `Augment`."""
 
-    margin: Annotated[int, Field(ge=0)] | None = None  # None: a fourteenth of the image's side
-    resize: bool = True
-    flip: bool = True
-    operations: Annotated[int, Field(ge=0)] = 2
-    strength: Fraction = 0.3
+    TITLE = "Views of images"
+
+    margin: Annotated[int, Field(ge=0)] | None = setting(
+        None, "Largest shift of a view; if not set, a fourteenth of the image's side.", "--view-margin", "PIXELS"
+    )
+    resize: bool = setting(True, "Let views be random crops, resized.", "--view-resize/--no-view-resize")
+    flip: bool = setting(True, "Let views be mirrored.")
+    operations: int = setting(2, "Random operations in a strong view.", "--view-operations", ge=0)
+    strength: Fraction = setting(0.3, "Strength of these operations.", "--view-strength")
 
 
 class DataSettings(Settings):
-    """Which images on disk a run is made on, and how they are brought to one shape.
+    """Which images on disk a session uses, and how they are brought to one shape.
 
     `folder` is a preset's; `source` and `target` name the two domains one by one.
     """
 
-    folder: Path | None = None
-    source: Path | None = None
-    target: Path | None = None
-    classes: Classes | None = None  # None: the preset's, or as they are called
-    source_columns: tuple[str, str] | None = None
-    target_columns: tuple[str, str] | None = None
-    source_limit: Positive | None = None
-    fit: Fit = "squash"
-    grey: bool = False
-    views: Views | None = None  # None: the preset's, or those for photographs
-    skip_broken: bool = False
+    TITLE = "Images"
+
+    folder: Path | None = setting(None, "Folder with the data of a preset.", "--data")
+    source: Path | None = setting(
+        None, "Labelled public images: a folder of class folders, a list, a table, or IDX files."
+    )
+    target: Path | None = setting(None, "Images to adapt to, with labels for scoring; the same forms as the source.")
+    classes: Classes | None = setting(
+        None, "TOML file that renames, merges and drops classes of the source and the target.", "--classes", "FILE"
+    )
+    source_columns: Columns | None = setting(
+        None, "Columns of a CSV or Parquet table, for the source and the target.", "--columns", "IMAGE,LABEL"
+    )
+    target_columns: Columns | None = setting(
+        None, "Columns of the target, if they differ from the source's.", metavar="IMAGE,LABEL"
+    )
+    source_limit: Positive | None = setting(None, "Use this many source images; all if not set.")
+    fit: Fit = setting("squash", "How images are made square.")
+    grey: bool = setting(False, "Read images with one channel, or with three.", "--grey/--colour")
+    views: Views | None = setting(None, "How views are made; if not set, the preset's.")
+    skip_broken: bool = setting(False, "Leave out images that cannot be decoded.")
 
 
 class SessionSettings(Settings):
     """What every stream has in common: its public data, its method, and how often it is saved and proved."""
 
-    benchmark: str = "glyphs"
-    method: str = "crodobo"
-    data: DataSettings | None = None
-    image_size: ImageSize | None = None
-    cache_size: NonNegative = 50.0  # gigabytes
-    query_size: Positive = 64
-    checkpoint_every: Positive = 10  # queries
-    prove_every: Positive | None = None  # queries between searches of the memory; None: only at the start
-    log: Annotated[Path | None, Field(exclude=True)] = None  # where events go
-    sign_key: Annotated[Path | None, Field(exclude=True)] = None  # signs the ledger
-    options: SerializeAsAny[MethodSettings]
+    TITLE = "Session"
 
+    benchmark: str = setting(
+        "glyphs",
+        "What to adapt from and to: glyphs, or a preset that `crodobo data` lists.",
+        "--benchmark --preset",
+        "NAME",
+    )
+    method: str = setting("crodobo", "Any of `crodobo methods`.", metavar="NAME")
+    data: DataSettings | None = setting(None, "Images on disk.")
+    image_size: ImageSize | None = setting(
+        None,
+        "Width and height of images in pixels; if not set, the benchmark's; for your own images 64, or 224 with "
+        "another backbone than small.",
+    )
+    cache_size: NonNegative = setting(50.0, "Disk space for decoded source images.", metavar="GB")
+    query_size: Positive = setting(64, "Images in a query.")
+    checkpoint_every: Positive = setting(10, "Queries between checkpoints.", metavar="QUERIES")
+    prove_every: Positive | None = setting(
+        None, "Queries between searches of the memory for a test query; only at the start if not set.", "", "QUERIES"
+    )
+    log: Path | None = setting(
+        None, "Append events to this file as JSON lines: numbers only, no data.", metavar="FILE", exclude=True
+    )
+    sign_key: Path | None = setting(
+        None, "Sign the ledger with this Ed25519 key (PEM or 32 raw bytes).", metavar="FILE", exclude=True
+    )
+    options: Annotated[SerializeAsAny[MethodSettings], Field(description="Settings of the method.")]
+
+    METHOD_DEFAULTS: ClassVar[dict[str, Any]] = {}  # where a command differs from the method's defaults
     IDENTIFYING: ClassVar[tuple[str, ...]] = ("benchmark", "method", "image_size", "data")
     FREE_OPTIONS: ClassVar[tuple[str, ...]] = ("parallel", "threads", "burn", "order")
     FOLDER: ClassVar[tuple[str, ...]] = ("state",)  # the settings that name the session's folder

@@ -136,13 +136,13 @@ def test_relative_paths_and_the_home_folder_are_understood(
     assert (tmp_path / "bad" / "broken.png").exists()
 
 
-def test_a_preset_that_is_not_there_and_a_missing_source_get_one_sentence(
+def test_an_unknown_preset_and_a_missing_source_give_one_sentence(
     crodobo: Crodobo, inbox: Path, predictions: Path
 ) -> None:
     places = ("adapt", "--inbox", inbox, "--predictions", predictions)
     for more, sentence in (
-        ((), "there is no source; name labelled public images with --source PATH, or a preset with --preset NAME"),
-        (("--preset", "magic"), "There is no preset 'magic'"),
+        ((), "There is no source. Name labelled public images, or a preset. (see --source, --benchmark)"),
+        (("--preset", "magic"), "there is no preset 'magic'"),
     ):
         status, _, errors = crodobo(*places, *more)
         assert status == 2
@@ -159,16 +159,18 @@ def test_a_preset_that_is_not_there_and_a_missing_source_get_one_sentence(
         (["--state", "{inbox}/state"], "The learners' state cannot be in the inbox"),
         (["--source", "{inbox}"], "The source cannot be in the inbox"),
         (["--inbox", "{public}/cat"], "holds images of the source"),
-        (["--quarantine", "{inbox}"], "The quarantine cannot be the inbox"),
-        (["--predictions", "{public}/cat/0.png"], "is not a file of predictions. Choose another file"),
-        (["--predictions", "/dev/null/p.csv"], "cannot be written to"),
+        (["--quarantine", "{inbox}"], "the quarantine cannot be the inbox"),
+        (["--predictions", "{public}/cat/0.png"], "is no file of predictions; name another file"),
+        (["--predictions", "/dev/null/p.csv"], "is not writable"),
         (["--max-wait", "-1"], "max_wait cannot be -1"),
         (["--checkpoint-every", "0"], "checkpoint_every cannot be 0"),
         (["--method", "conda"], "keeps target data"),
-        (["--set", "magic=1"], "there is no setting magic"),
+        (["--set", "magic=1"], "There is no option --magic."),
+        (["--magic", "1"], "There is no option --magic."),
+        (["--inboxes", "x"], "There is no option --inboxes. Did you mean --inbox?"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_touches_nothing(
+def test_invalid_arguments_give_one_sentence_and_change_nothing(
     arguments: list[str], sentence: str, usual: list[str | Path], crodobo: Crodobo, inbox: Path, public: Path
 ) -> None:
     filled = [each.format(inbox=inbox, public=public) for each in arguments]

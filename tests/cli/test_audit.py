@@ -61,7 +61,7 @@ def test_a_hash_that_was_kept(ledger: Path, crodobo: Crodobo) -> None:
     assert crodobo("audit", "ledger", ledger, "--expect-head", "0" * 64)[0] == 1
     status, _, errors = crodobo("audit", "ledger", ledger, "--expect-head", "magic")
     assert status == 2
-    assert errors == "error: --expect-head magic is no hash; it has 64 hexadecimal digits\n"
+    assert errors == "error: magic is not a hash. A hash has 64 hexadecimal digits. (see --expect-head)\n"
 
 
 def test_a_ledger_without_its_end(ledger: Path, crodobo: Crodobo) -> None:
@@ -78,7 +78,7 @@ def test_keys_and_what_they_tell(tmp_path: Path, ledger: Path, crodobo: Crodobo)
     key, signed = tmp_path / "key", tmp_path / "signed.jsonl"
     status, out, _ = crodobo("audit", "keygen", key)
     assert status == 0
-    assert out == f"private key, to be kept secret: {key}\npublic key: {key}.pub\n"
+    assert out == f"private key (keep it secret): {key}\npublic key: {key}.pub\n"
     with Ledger(signed, load_signing_key(key)) as writer:
         writer.begin({})
     status, out, _ = crodobo("audit", "ledger", signed, "--public-key", f"{key}.pub")

@@ -327,21 +327,21 @@ def test_offline_runs_are_kept_and_other_epochs_are_refused(offline: Path, crodo
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--methods", "ent,magic"], "there is no method 'magic'"),
-        (["--methods", ""], "there is no method ''"),
-        (["--benchmark", "visda"], "there is no benchmark 'visda'"),
-        (["--seeds", "a,b"], "--seeds"),
-        (["--seeds", ""], "--seeds"),
-        (["--seeds", "0,0"], "there are no seeds, or one is named twice"),
-        (["--seeds", "-1"], "seed cannot be -1"),
-        (["--methods", "ent,ent"], "a method is named twice"),
-        (["--methods", "shot"], "no online form"),
-        (["--methods", "ent,shot,atdoc-na"], "shot, atdoc-na"),
-        (["--query-size", "0"], "cannot be 0"),
-        (["--lr", "nan"], "lr cannot be nan"),
-        (["--stream", "sorted"], "there is no stream order 'sorted'"),
-        (["--jobs", "0"], "--jobs"),
-        (["--tau", "0.5"], "--tau"),
+        (["--methods", "ent,magic"], "error: There is no method 'magic'. Choose one of source-only, dan"),
+        (["--methods", ""], "error: There is no method ''"),
+        (["--benchmark", "visda"], "error: there is no benchmark 'visda'; the benchmarks are glyphs"),
+        (["--seeds", "a,b"], "error: seeds cannot be a: input should be a valid integer"),
+        (["--seeds", ""], "error: seeds cannot be : input should be a valid integer"),
+        (["--seeds", "0,0"], "error: the seeds are to be different numbers"),
+        (["--seeds", "-1"], "error: seed cannot be -1"),
+        (["--methods", "ent,ent"], "a method is named twice; check --methods"),
+        (["--methods", "shot"], "error: There is no online form of shot. Leave it out, or add the offline"),
+        (["--methods", "ent,shot,atdoc-na"], "error: There is no online form of shot and atdoc-na. Leave"),
+        (["--query-size", "0"], "error: query_size cannot be 0"),
+        (["--lr", "nan"], "error: lr cannot be nan"),
+        (["--stream", "sorted"], "error: there is no stream order 'sorted'"),
+        (["--jobs", "0"], "error: jobs cannot be 0"),
+        (["--tau", "0.5"], "error: There is no option --tau."),
     ],
 )
 def test_a_wrong_argument_gives_one_line_and_writes_nothing(
@@ -352,7 +352,7 @@ def test_a_wrong_argument_gives_one_line_and_writes_nothing(
     assert (status, told) == (2, "")
     assert sentence in " ".join(errors.split()).lower()
     assert "Traceback" not in errors
-    assert errors.startswith("Usage:") or errors.count("\n") == 1
+    assert errors.count("\n") == 1
     assert not out.exists()
 
 

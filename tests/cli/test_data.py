@@ -1,4 +1,4 @@
-"""`crodobo data`: what the presets are, and whether a copy of one is whole."""
+"""`crodobo data`: the presets, and whether a copy of their data is complete."""
 
 import gzip
 import os
@@ -60,7 +60,7 @@ def test_a_whole_copy_is_whole(clothes: Path, crodobo: Crodobo) -> None:
     assert "source: 36,000 images of 36,000" in out
     assert "target: 6 images" in out
     assert "trouser 6,000 6,000" in words(out)
-    assert "fashion-photos is whole" in out
+    assert "fashion-photos is complete" in out
 
 
 def test_parts_that_lie_apart_are_looked_over_too(clothes: Path, crodobo: Crodobo) -> None:
@@ -76,15 +76,15 @@ def test_wrong_counts_are_named(clothes: Path, crodobo: Crodobo) -> None:
     assert status == 2
     assert "t-shirt has 5,999 images, 1 fewer than the known 6,000" in out
     assert "trouser has 6,001 images, 1 more than the known 6,000" in out
-    assert errors == "error: fashion-photos is not as it should be: 2 problems (above)\n"
+    assert errors == "error: fashion-photos has 2 problems; see above.\n"
 
 
 def test_a_class_without_an_image_is_named(clothes: Path, crodobo: Crodobo) -> None:
     (clothes / "clothing/coat/1.jpg").unlink()
     status, out, errors = crodobo("data", "check", "fashion-photos", clothes)
     assert status == 2
-    assert "  There is no image of coat.\n" in out
-    assert "1 problem (above)" in errors
+    assert "  no image of coat\n" in out
+    assert "has 1 problem; see above." in errors
 
 
 def test_images_of_a_class_that_should_not_be_there_are_named(tmp_path: Path, crodobo: Crodobo) -> None:
@@ -133,11 +133,17 @@ def test_decoding_finds_broken_images(clothes: Path, crodobo: Crodobo) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["pacs/art-photo"], "error: name the folder of the data, or --source and --target\n"),
-        (["pacs/art-photo", "--source", "x"], "error: name the folder of the data, or --source and --target\n"),
-        (["pacs", "x"], "error: pacs does not name two domains"),
-        (["paper/visda", "x"], "Did you mean paper/visda-c?"),
-        (["glyphs", "x"], "error: There is no preset 'glyphs'"),
+        (
+            ["pacs/art-photo"],
+            "error: The folder of the data is missing. Give it, or both domains. (see",
+        ),
+        (
+            ["pacs/art-photo", "--source", "x"],
+            "error: The folder of the data is missing. Give it, or both domains. (see",
+        ),
+        (["pacs", "x"], "error: pacs names no two domains"),
+        (["paper/visda", "x"], "did you mean paper/visda-c?"),
+        (["glyphs", "x"], "error: there is no preset 'glyphs'"),
     ],
 )
 def test_a_wrong_argument_gets_one_sentence(arguments: list[str], sentence: str, crodobo: Crodobo) -> None:

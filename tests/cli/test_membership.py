@@ -102,12 +102,12 @@ def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audi
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--runs", "15"), "error: There cannot be 15 shadow runs: they come in pairs, at least 4."),
-        (("--runs", "2"), "error: There cannot be 2 shadow runs: they come in pairs, at least 4."),
+        (("--runs", "15"), "error: --runs cannot be 15: shadow runs come in pairs, 4 at least; 32 is a good number"),
+        (("--runs", "2"), "error: --runs cannot be 2: shadow runs come in pairs, 4 at least; 32 is a good number"),
         (("--methods", "crodobo,nobody"), "error: There is no method 'nobody'"),
-        (("--methods", "ent,ent"), "error: There is no method to attack, or one is named twice."),
-        (("--methods", "shot"), "error: shot has no online form"),
-        (("--benchmark", "nothing"), "error: There is no benchmark 'nothing'"),
+        (("--methods", "ent,ent"), "error: there is no method to attack, or one is named twice; check --methods"),
+        (("--methods", "shot"), "error: There is no online form of shot."),
+        (("--benchmark", "nothing"), "error: there is no benchmark 'nothing'"),
         (("--backbone", "nothing"), "error: there is no backbone 'nothing'"),
         (("--query-size", "0"), "error: query_size cannot be 0"),
     ],

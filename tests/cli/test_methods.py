@@ -72,12 +72,20 @@ def test_an_objective_is_learned_as_written(tmp_path: Path, crodobo: Crodobo) ->
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--method", "mdd", "--set", "gamma"], "error: --set gamma has no value; write --set NAME=VALUE"),
+        (["--method", "mdd", "--set", "gamma"], "error: --set gamma has no value. Write --set NAME=VALUE."),
         (["--method", "mdd", "--set", "gamma="], "error: gamma cannot be :"),
         (["--method", "mdd", "--set", "gamma=two"], "error: gamma cannot be two: "),
         (["--method", "mdd", "--set", "gamma=-1"], "error: gamma cannot be -1: "),
-        (["--method", "mdd", "--set", "beta=1"], "error: there is no setting beta here; the settings are backbone, "),
-        (["--method", "ent", "--objective", "entropy"], "error: there is no setting objective here; the settings are "),
+        (
+            ["--method", "mdd", "--set", "beta=1"],
+            "error: There is no option --beta. `crodobo config` shows",
+        ),
+        (["--method", "mdd", "--set", "gama=1"], "error: There is no option --gama. Did you mean --gamma?"),
+        (["--method", "mdd", "--gama", "1"], "error: There is no option --gama. Did you mean --gamma?"),
+        (
+            ["--method", "ent", "--objective", "entropy"],
+            "error: The method ent has no setting objective. Methods",
+        ),
         (
             ["--objective", "entropy + entropy"],
             "error: objective cannot be entropy + entropy: the term entropy is named",

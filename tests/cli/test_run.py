@@ -94,6 +94,7 @@ def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
         "report.html",
         "model.safetensors",
         "ledger.jsonl",
+        ".lock",
     }
     result = json.loads((finished / "result.json").read_text())
     wanted = (
@@ -173,7 +174,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_predictions(
     chance = random.Random(7)
     out = tmp_path / "killed"
     for _ in range(3):
-        process = start(*SHORT, "--out", out, "--resume", "--quiet")
+        process = start(*SHORT, "--out", out, "--quiet")
         for _ in range(chance.randint(1, 3)):
             wait_for_checkpoint(out, process.is_alive)
         time.sleep(chance.uniform(0, 0.1))
@@ -181,7 +182,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_predictions(
         process.join()
         assert process.exitcode == -signal.SIGKILL
     assert not (out / "result.json").exists(), "the kills must come before the end"
-    assert crodobo(*SHORT, "--out", out, "--resume", "--quiet")[0] == 0
+    assert crodobo(*SHORT, "--out", out, "--quiet")[0] == 0
     assert predictions(out) == predictions(finished)
     assert not (out / NAME).exists()
     report = audit_ledger(out / LEDGER)
@@ -224,7 +225,7 @@ def test_a_receipt_is_there_before_a_checkpoint_knows_of_the_query(
 
 def test_a_run_in_the_same_folder_goes_on_with_the_ledger(tmp_path: Path, crodobo: Crodobo) -> None:
     for tau in ("0.9", "0.8"):
-        assert crodobo(*SHORTEST, "--out", tmp_path, "-q", "--tau", tau)[0] == 0
+        assert crodobo(*SHORTEST, "--out", tmp_path, "-q", "--fresh", "--tau", tau)[0] == 0
     assert receipts(tmp_path) == [1, 1]
     report = audit_ledger(tmp_path / LEDGER)
     assert report.sound
@@ -236,14 +237,15 @@ def test_a_ledger_is_signed_if_that_is_asked_for(tmp_path: Path, crodobo: Crodob
     assert crodobo("audit", "keygen", key)[0] == 0
     assert crodobo(*SHORTEST, "--out", tmp_path / "run", "-q", "--sign-key", key)[0] == 0
     assert crodobo("audit", "ledger", tmp_path / "run" / LEDGER, "--public-key", f"{key}.pub")[0] == 0
-    status, _, errors = crodobo(*SHORTEST, "--out", tmp_path / "run", "-q", "--sign-key", tmp_path / "nowhere")
-    assert (status, "is not readable" in errors) == (2, True)
-    status, _, errors = crodobo(*SHORTEST, "--out", tmp_path / "run", "-q")
-    assert (status, "is signed. Use its signing key" in errors) == (2, True)
+    again = (*SHORTEST, "--out", tmp_path / "run", "-q", "--fresh")
+    status, _, errors = crodobo(*again, "--sign-key", tmp_path / "nowhere")
+    assert (status, "cannot be read" in errors) == (2, True)
+    status, _, errors = crodobo(*again)
+    assert (status, "is signed; give its --sign-key" in errors) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_after_the_query_and_resume_goes_on(
+def test_a_signal_stops_after_the_query_and_the_same_command_goes_on(
     number: signal.Signals, finished: Path, tmp_path: Path, start: Callable[..., BaseProcess], crodobo: Crodobo
 ) -> None:
     out, errors = tmp_path / "stopped", tmp_path / "errors"
@@ -252,9 +254,9 @@ def test_a_signal_stops_after_the_query_and_resume_goes_on(
     os.kill(process.pid or 0, number)
     process.join(60)
     assert process.exitcode == 130
-    assert "--resume" in errors.read_text()
+    assert "same command" in errors.read_text()
     assert "Traceback" not in errors.read_text()
-    assert crodobo(*SHORT, "--out", out, "--resume", "--quiet")[0] == 0
+    assert crodobo(*SHORT, "--out", out, "--resume", "--quiet")[0] == 0, "the old spelling has no effect"
     assert predictions(out) == predictions(finished)
 
 
@@ -265,9 +267,9 @@ def test_learners_in_sequence_give_the_same_files(finished: Path, tmp_path: Path
 
 def test_a_finished_run_is_not_run_again(finished: Path, crodobo: Crodobo) -> None:
     before = (finished / "result.json").stat().st_mtime_ns
-    status, out, _ = crodobo(*SHORT, "--out", finished, "--resume")
+    status, out, _ = crodobo(*SHORT, "--out", finished)
     assert status == 0
-    assert "holds the finished run already" in out
+    assert "was already finished; --fresh runs it again" in out
     assert (finished / "result.json").stat().st_mtime_ns == before
 
 
@@ -289,7 +291,7 @@ def unfinished(killed: Path, tmp_path: Path) -> Path:
 
 
 def test_a_checkpoint_of_other_settings_is_refused(unfinished: Path, crodobo: Crodobo) -> None:
-    status, _, errors = crodobo(*SHORT, "--out", unfinished, "--resume", "--tau", "0.8")
+    status, _, errors = crodobo(*SHORT, "--out", unfinished, "--tau", "0.8")
     assert status == 2
     assert "tau 0.95, not 0.8" in errors
     assert (unfinished / NAME).exists()
@@ -297,39 +299,46 @@ def test_a_checkpoint_of_other_settings_is_refused(unfinished: Path, crodobo: Cr
 
 def test_a_truncated_checkpoint_is_refused(unfinished: Path, crodobo: Crodobo) -> None:
     os.truncate(unfinished / NAME, 1000)
-    status, _, errors = crodobo(*SHORT, "--out", unfinished, "--resume")
+    status, _, errors = crodobo(*SHORT, "--out", unfinished)
     assert status == 2
     assert "damaged" in errors
     assert "Traceback" not in errors
 
 
-def test_resume_with_nothing_to_resume_starts_over(tmp_path: Path, crodobo: Crodobo) -> None:
-    status, out, _ = crodobo(*SHORTEST, "--out", tmp_path / "new", "--resume")
-    assert status == 0
-    assert "nothing to resume" in out
+def test_fresh_starts_over(unfinished: Path, finished: Path, crodobo: Crodobo) -> None:
+    assert crodobo(*SHORT, "--out", unfinished, "--fresh", "--tau", "0.8", "-q")[0] == 0
+    result = json.loads((unfinished / "result.json").read_text())
+    assert (result["settings"]["options"]["tau"], result["queries"]) == (0.8, QUERIES)
+    assert not (unfinished / NAME).exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--tau", "3"], "tau cannot be 3.0"),
+        (["--tau", "3"], "tau cannot be 3:"),
         (["--learners", "0"], "learners cannot be 0"),
-        (["--method", "magic"], "the methods are source-only, dan"),
+        (["--method", "magic"], "Choose one of source-only, dan"),
+        (["--method", "crodobbo"], "There is no method 'crodobbo'. Did you mean crodobo? (see --method)"),
         (["--method", "source-only", "--tau", "0.9"], "no setting tau"),
         (["--method", "single", "--learners", "2"], "learners cannot be 2"),
         (["--benchmark", "visda"], "the benchmarks are glyphs"),
+        (["--benchmark", "glyps"], "There is no benchmark 'glyps'. Did you mean glyphs? (see --benchmark)"),
         (["--backbone", "resnet19"], "did you mean resnet1"),
         (["--backbone", "torchvision/resnet19"], "did you mean torchvision/resnet1"),
         (["--weights", "/nowhere.pth"], "no weights file /nowhere.pth"),
         (["--pretrained"], "no pretrained weights"),
         (["--query-size", "0"], "query_size cannot be 0"),
         (["--lr", "nan"], "lr cannot be nan"),
-        (["--norm", "layer"], "'layer' is not one of"),
-        (["--stream", "sorted"], "error: There is no stream order 'sorted'. Choose random, by-class, drift"),
+        (["--norm", "layer"], "norm cannot be layer: input should be 'mixed', 'running' or 'query'. (see --norm)"),
+        (["--stream", "sorted"], "error: there is no stream order 'sorted'; the orders are random, by-class, drift"),
         (["--stream", "dirichlet(0)"], "the α of 'dirichlet(0)' cannot be '0'"),
         (["--stream-seed", "-1"], "stream_seed cannot be -1"),
-        (["--out", "/dev/null/runs"], "cannot be written to"),
-        (["--colours"], "No such option"),
+        (["--out", "/dev/null/runs"], "is not writable"),
+        (["--learnes", "4"], "There is no option --learnes. Did you mean --learners?"),
+        (["--colours"], "There is no option --colours. Did you mean --colour?"),
+        (["--frehs"], "There is no option --frehs. Did you mean --fresh?"),
+        (["--watch"], "This command has no option --watch."),
+        (["glyphs"], "There is no argument glyphs here."),
     ],
 )
 def test_a_wrong_argument_gets_one_sentence(
@@ -363,14 +372,14 @@ def test_quiet_prints_the_folder_alone(tmp_path: Path, crodobo: Crodobo) -> None
 def test_a_new_run_leaves_nothing_of_the_old_one(tmp_path: Path, crodobo: Crodobo) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for tau in ("0.9", "0.8"):
-        crodobo(*SHORTEST, "--out", tmp_path, "-q", "--tau", tau)
+        crodobo(*SHORTEST, "--out", tmp_path, "-q", "--fresh", "--tau", tau)
     assert json.loads((tmp_path / "result.json").read_text())["settings"]["options"]["tau"] == 0.8
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_a_finished_run_of_other_settings_is_not_resumed(finished: Path, crodobo: Crodobo) -> None:
     before = (finished / "result.json").read_bytes()
-    status, _, errors = crodobo(*SHORT, "--out", finished, "--resume", "--tau", "0.5")
+    status, _, errors = crodobo(*SHORT, "--out", finished, "--tau", "0.5")
     assert status == 2
     assert "tau 0.95, not 0.5" in errors
     assert (finished / "result.json").read_bytes() == before
@@ -386,7 +395,7 @@ def test_a_folder_has_one_run_at_a_time(tmp_path: Path, crodobo: Crodobo) -> Non
     with locked_folder(tmp_path):
         status, _, errors = crodobo(*SHORT, "--out", tmp_path)
     assert status == 2
-    assert "another run is writing" in errors
+    assert f"Another process is writing to {tmp_path}." in errors
 
 
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path, command: Command) -> None:
@@ -409,7 +418,7 @@ def test_a_stream_comes_in_the_order_that_was_asked_for(tmp_path: Path, crodobo:
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["protocol"]["stream"] == "dirichlet(0.5) order of seed 7, queries of 16"
     assert (result["seed"], result["settings"]["stream"]) == (0, "dirichlet(0.5)")
-    status, _, errors = crodobo(*bursts, "--resume", "--stream", "drift")
+    status, _, errors = crodobo(*bursts, "--stream", "drift")
     assert status == 2
     assert "stream dirichlet(0.5), not drift" in errors
 

@@ -91,7 +91,7 @@ def test_an_image_that_is_written_anew_is_sent_again(
 ) -> None:
     assert crodobo(*usual)[0] == 0
     os.utime(folder / "3.png", (1e9, 1e9))
-    assert "1 of 12 images predicted, 11 had been before" in crodobo(*usual)[1]
+    assert "1 of 12 images predicted, 11 already had a prediction" in crodobo(*usual)[1]
     assert len(rows(predictions)) == 13
 
 
@@ -120,7 +120,7 @@ def test_files_that_are_no_images_by_their_names_are_left_out_and_said(
     (folder / "scan.dcm").write_bytes(b"a picture of another kind")
     status, out, _ = crodobo(*usual)
     assert (status, len(rows(predictions))) == (0, 12)
-    assert "2 files left out, notes.txt for one" in out
+    assert "2 files skipped, for example notes.txt" in out
 
 
 def test_what_was_written_into_a_file_while_it_was_read_is_not_deleted(
@@ -167,7 +167,7 @@ def test_broken_images_are_named_at_the_end_and_the_others_are_predicted(
     status, _, errors = crodobo(*usual, "--delete")
     assert status == 2
     *lines, last = errors.splitlines()
-    assert last == "error: 4 of 13 images could not be predicted (above)"
+    assert last == "error: 4 of 13 images were not predicted; the reasons are above."
     assert sorted(Path(line.split(": ")[0]).name for line in lines) == ["3.png", "5.png", "7.bmp", "8.png"]
     assert "it is not an image of a known format" in errors
     assert "larger than 60000 bytes" in errors
@@ -186,7 +186,7 @@ def test_single_files_and_folders_of_folders(
     named = [folder / "1.png", folder / "2.png"]
     assert crodobo("send", *named, *usual[2:], "--no-adapt")[0] == 0
     assert [row["file"] for row in rows(predictions)] == [str(path) for path in named]
-    assert "10 of 12 images predicted, 2 had been before" in crodobo(*usual, "--recursive")[1]
+    assert "10 of 12 images predicted, 2 already had a prediction" in crodobo(*usual, "--recursive")[1]
 
 
 @pytest.fixture
@@ -234,19 +234,19 @@ def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
     assert "Check the key." in crodobo(*without)[2]
     monkeypatch.setenv("CRODOBO_KEY", key_file.read_text().strip())
     assert crodobo(*without)[0] == 0
-    assert "the key cannot be read" in crodobo(*without, "--key-file", tmp_path / "none")[2]
+    assert "cannot be read (No such file" in crodobo(*without, "--key-file", tmp_path / "none")[2]
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--url", "http://127.0.0.1:9", "--wait", "0.3"), "No service answers at http://127.0.0.1:9"),
-        (("--url", "127.0.0.1"), "is not the address of a service"),
-        (("--cert", "own.pem"), "needs both --cert and --cert-key"),
-        (("--ca", "ca.pem"), "Certificates need https"),
+        (("--url", "http://127.0.0.1:9", "--wait", "0.3"), "no service answers at http://127.0.0.1:9"),
+        (("--url", "127.0.0.1"), "is no address of a service"),
+        (("--cert", "own.pem"), "A client certificate needs its key. Give both. (see --cert, --cert-key)"),
+        (("--ca", "ca.pem"), "certificates are for https"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(
+def test_invalid_arguments_give_one_sentence(
     arguments: tuple[str, ...], sentence: str, crodobo: Crodobo, folder: Path, predictions: Path
 ) -> None:
     status, _, errors = crodobo("send", folder, "--predictions", predictions, *arguments)

@@ -95,6 +95,7 @@ def make(tmp_path: Path, inbox: Path, public: Path, cache: Path, monkeypatch: py
             "data": DataSettings.of(source=public, grey=True),
             "image_size": 16,
             "query_size": 8,
+            "shuffle": False,
         }
         return AdaptSettings.of(**usual | {"method": method, "options": options} | others)
 

@@ -24,7 +24,7 @@ def add(crodobo: Crodobo, file: Path) -> Callable[..., str]:
     def call(*arguments: str) -> str:
         status, out, errors = crodobo("keys", "add", file, *arguments)
         assert status == 0, errors
-        assert "shown this once" in errors
+        assert "shown only once" in errors
         return out.strip()
 
     return call

@@ -1,65 +1,18 @@
-"""`crodobo adapt`: a private stream of image files, adapted to, predicted, deleted."""
+"""`crodobo adapt`: adapt to a folder of private images, predict them, delete them."""
 
-import os
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
-
-from crodobo.burn.relaunch import relaunch
-from crodobo.cli import options as o
-from crodobo.cli.resolve import choose, method_settings
+from crodobo.cli.given import Given
+from crodobo.cli.options import ADAPT, Fresh, Quiet, takes
 from crodobo.errors import BadSettings
 
 
-@o.takes(o.Private, o.OneMethod, o.Images, o.Network, o.Meeting)
-def adapt(
-    inbox: Annotated[Path, typer.Option(help="The folder with private images.")],
-    predictions: Annotated[Path, typer.Option(help="The CSV that predictions are appended to.")],
-    source: o.SourcePath = None,
-    benchmark: Annotated[
-        str | None, typer.Option("--preset", help="Use the source and the settings of a preset of `crodobo data`.")
-    ] = None,
-    folder: o.Folder = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on as images arrive, until Ctrl-C or SIGTERM.")] = False,
-    max_wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Do not wait longer for a query to be full.")
-    ] = 10.0,
-    shuffle: Annotated[
-        bool | None,
-        typer.Option(
-            "--shuffle/--oldest-first",
-            help="The order of files that lie there: learners want queries of mixed classes.  "
-            "[default: shuffled, with --watch the oldest first]",
-        ),
-    ] = None,
-    keep_files: Annotated[
-        bool, typer.Option("--keep-files", help="Leave images that are predicted where they are.")
-    ] = False,
-    recursive: Annotated[bool, typer.Option("--recursive", help="Look into the folders of the inbox too.")] = False,
-    quarantine: Annotated[
-        Path | None, typer.Option(help="Where files go that cannot be decoded.  [default: INBOX/quarantine]")
-    ] = None,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write a column for the probability of each class.")
-    ] = False,
-    state: Annotated[
-        Path | None, typer.Option(help="Where the learners' state is kept.  [default: PREDICTIONS.state]")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start with new learners instead of going on.")] = False,
-    checkpoint_every: Annotated[int, typer.Option(help="Queries between checkpoints.")] = 10,
-    quiet: o.Quiet = False,
-    **shared: Any,
-) -> None:
+@takes(ADAPT)
+def adapt(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
     """Adapt to private images without labels: predict each, append it to a CSV, then DELETE the image.
 
-    Killed at any moment and started again with the same command it loses no prediction, predicts no image twice, and
-    leaves none that has its prediction.
+    It can be killed at any moment. The same command goes on: no prediction is lost, no image is predicted twice, and
+    no image stays that has its prediction.
     """
-    arguments = {**locals(), **shared}
-    if shared["burn"] is o.Burn.strict:
-        relaunch()
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    given.prepare_process()
 
     from crodobo.cli.progress import make_observer
     from crodobo.cli.summary import print_adapted
@@ -67,47 +20,28 @@ def adapt(
     from crodobo.inbox.adapt import adapt as adapt_to
     from crodobo.inbox.settings import AdaptSettings
 
-    if source is None and benchmark is None:
+    if "source" not in given.values:
+        if "benchmark" not in given.values:
+            raise BadSettings(
+                "There is no source.", "Name labelled public images, or a preset.", settings=("source", "benchmark")
+            )
+        get_preset(given.values["benchmark"])  # refuses a name that is not a preset's
+    chosen = given.choose()
+    settings = given.session(chosen, AdaptSettings)
+    classes = given.values.get("classes")
+    if classes and classes.resolve().is_relative_to(settings.inbox.resolve()):
         raise BadSettings(
-            "there is no source; name labelled public images with --source PATH, or a preset with --preset NAME"
+            f"The file of classes cannot be in the inbox: {classes}.", "Move it elsewhere.", settings=("classes",)
         )
-    if benchmark:
-        get_preset(benchmark)  # or the sentence that there is none
-    chosen = choose(arguments, sides=("source",))
-    inbox, predictions = inbox.expanduser().absolute(), predictions.expanduser().absolute()
-    if (classes := shared["classes"]) and classes.resolve().is_relative_to(inbox.resolve()):
-        raise BadSettings(f"the classes' file cannot be in the inbox: {classes}; move it to another place")
-    state = (state or predictions.with_name(f"{predictions.name}.state")).expanduser().absolute()
-    quarantine = (quarantine or inbox / "quarantine").expanduser().absolute()
-    chosen.run.pop("stream", None)
-    settings = AdaptSettings.of(
-        inbox=inbox,
-        predictions=predictions,
-        state=state,
-        quarantine=quarantine,
-        benchmark=chosen.benchmark,
-        method=shared["method"],
-        options=method_settings(arguments, chosen),
-        max_wait=max_wait,
-        watch=watch,
-        shuffle=not watch if shuffle is None else shuffle,
-        recursive=recursive,
-        keep_files=keep_files,
-        probabilities=probabilities,
-        prove_every=shared["prove_every"],
-        sign_key=shared["sign_key"],
-        log=shared["log"],
-        **chosen.run,
-    )
-    if keep_files and not quiet:
-        print(f"images in {inbox} are kept (--keep-files); predictions go to {predictions}", flush=True)
-    elif not quiet:
-        print(f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}", flush=True)
-    with make_observer(quiet) as reporter:
+    if not quiet:
+        kept = f"Images in {settings.inbox} are kept. Predictions go to {settings.predictions}."
+        deleted = f"EACH IMAGE IN {settings.inbox} IS DELETED once its prediction is in {settings.predictions}."
+        print(kept if settings.keep_files else deleted, flush=True)
+    with make_observer(quiet) as observer:
         for note in chosen.notes:
-            reporter.note(note)
-        summary = adapt_to(settings, fresh=fresh, observer=reporter)
+            observer.note(note)
+        summary = adapt_to(settings, fresh=fresh, observer=observer)
     if quiet:
-        print(predictions)
+        print(settings.predictions)
     else:
         print_adapted(summary)

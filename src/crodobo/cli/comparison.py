@@ -9,8 +9,9 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from crodobo.cli.console import SteadyConsole
+from crodobo.cli.naming import as_data_name, as_name
 from crodobo.cli.progress import make_observer
-from crodobo.cli.resolve import Chosen, as_data_name, as_name
+from crodobo.cli.resolve import Chosen
 from crodobo.config import MethodSettings
 from crodobo.data.presets import get_preset, is_preset
 from crodobo.engine import available_cores

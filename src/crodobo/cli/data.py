@@ -1,10 +1,11 @@
-"""`crodobo data`: data sets that presets know, and whether a copy of one is whole."""
+"""`crodobo data`: the presets, and whether a copy of their data is complete."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crodobo.cli.options import CONTEXT
 from crodobo.errors import BadData, BadSettings
 
 if TYPE_CHECKING:
@@ -12,9 +13,7 @@ if TYPE_CHECKING:
 
     from crodobo.data.check import Finding
 
-data = typer.Typer(
-    add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
-)
+data = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=CONTEXT)
 
 
 @data.callback(invoke_without_command=True)
@@ -33,38 +32,40 @@ def list_all(context: typer.Context) -> None:
         if preset.notes:
             facts["note"] = " ".join(preset.notes.split())
         _print(console, name, preset.title, facts, preset.layout)
-    console.print("\ncrodobo data check NAME FOLDER looks a copy over; crodobo run --preset NAME --data FOLDER runs it")
+    console.print("\ncrodobo data check NAME FOLDER checks a copy; crodobo run --preset NAME --data FOLDER runs it")
 
 
 @data.command()
 def check(
     name: Annotated[str, typer.Argument(help="The preset.")],
     folder: Annotated[Path | None, typer.Argument(help="Its folder.")] = None,
-    source: Annotated[Path | None, typer.Option(help="The source's folder, where it is apart.")] = None,
-    target: Annotated[Path | None, typer.Option(help="The target's folder, where it is apart.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Folder of the source, if it is separate.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Folder of the target, if it is separate.")] = None,
     decode: Annotated[bool, typer.Option("--decode", help="Decode every image too; takes minutes.")] = False,
 ) -> None:
-    """Compare a copy with the known totals, and say what is missing; the status is 0 if nothing is."""
+    """Compare a copy with the known totals and list what is missing. The status is 0 if nothing is."""
     from rich.console import Console
 
     from crodobo.config import DataSettings
-    from crodobo.data.check import check as look_over
+    from crodobo.data.check import check as check_copy
     from crodobo.data.presets import get_preset
 
     if folder is None and (source is None or target is None):
-        raise BadSettings("name the folder of the data, or --source and --target")
+        raise BadSettings(
+            "The folder of the data is missing.", "Give it, or both domains.", settings=("source", "target")
+        )
     preset = get_preset(name)
     paths = {"folder": folder, "source": source, "target": target}
     settings = DataSettings.of(**{side: path.expanduser().absolute() for side, path in paths.items() if path})
     console = Console()
-    with console.status("looking it over"):
-        findings = look_over(preset, settings, decode=decode)
+    with console.status("checking the files"):
+        findings = check_copy(preset, settings, decode=decode)
     for finding in findings:
         _print_finding(console, finding)
     if problems := sum(len(finding.problems) for finding in findings):
         plural = "s" if problems > 1 else ""
-        raise BadData(f"{name} is not as it should be: {problems} problem{plural} (above)")
-    console.print(f"{name} is whole", style="bold")
+        raise BadData(f"{name} has {problems} problem{plural}; see above.")
+    console.print(f"{name} is complete", style="bold")
 
 
 def _print(console: "Console", name: str, title: str, facts: dict[str, str], layout: str = "") -> None:

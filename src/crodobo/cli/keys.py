@@ -1,4 +1,4 @@
-"""`crodobo keys`: who may use a service."""
+"""`crodobo keys`: API keys of a service."""
 
 import sys
 from pathlib import Path
@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
+from crodobo.cli.options import CONTEXT
+
 keys = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Make, take away and list the keys of a service. A running one sees a change at its next request.",
+    context_settings=CONTEXT,
+    help="Create, remove and list API keys of a service. A running service sees a change at its next request.",
 )
-File = Annotated[Path, typer.Argument(help="The file that `crodobo serve --keys` names; it holds their hashes alone.")]
-Name = Annotated[str, typer.Argument(help="Whose key it is.")]
+File = Annotated[Path, typer.Argument(help="File for `crodobo serve --keys`; it only holds hashes of the keys.")]
+Name = Annotated[str, typer.Argument(help="Name of the client.")]
 
 
 @keys.command()
@@ -22,19 +24,19 @@ def add(
     file: File,
     name: Name,
     admin: Annotated[
-        bool, typer.Option("--admin", help="May also pause, resume, reset and checkpoint the service.")
+        bool, typer.Option("--admin", help="Also allow to pause, resume, reset and checkpoint the service.")
     ] = False,
 ) -> None:
-    """Make a key and print it, this once."""
+    """Create a key and print it once."""
     from crodobo.serve.keys import add_key
 
     print(add_key(file, name, "admin" if admin else "client"))
-    print(f"this is the key of {name}, and it is shown this once; {file} has its hash", file=sys.stderr)
+    print(f"This is the key of {name}. It is shown only once; {file} holds its hash.", file=sys.stderr)
 
 
 @keys.command()
 def remove(file: File, name: Name) -> None:
-    """Take a key away."""
+    """Remove a key."""
     from crodobo.serve.keys import remove_key
 
     remove_key(file, name)
@@ -42,7 +44,7 @@ def remove(file: File, name: Name) -> None:
 
 @keys.command(name="list")
 def list_all(file: File) -> None:
-    """List the keys' names, and what each may."""
+    """List the names of the keys and their roles."""
     from crodobo.serve.keys import read_keys
 
     for entry in read_keys(file):

@@ -1,61 +1,49 @@
 """`crodobo audit membership`: can an attacker tell from the weights who was in the stream?"""
 
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crodobo.cli import options as o
-from crodobo.cli.resolve import choose
+from crodobo.cli.given import Given
+from crodobo.cli.options import MEMBERSHIP, Fresh, Out, Quiet, takes
 
 if TYPE_CHECKING:
     from crodobo.audit.membership.plan import ShadowPlan
 
 
-@o.takes(o.Images, o.Targets, o.Network)
+@takes(MEMBERSHIP)
 def membership(
-    benchmark: o.BenchmarkOption = None,
-    folder: o.Folder = None,
-    source: o.SourcePath = None,
-    target: o.TargetPath = None,
+    given: Given,
     methods: Annotated[
-        str, typer.Option(help="Methods to attack, with commas; source-only is the control that has nothing to leak.")
+        str,
+        typer.Option(help="Methods to attack, separated by commas; source-only is the control: it learns nothing."),
     ] = "crodobo,single,ent,tent,source-only",
     runs: Annotated[
-        int, typer.Option(help="Shadow runs of each method, an even number; 16 at least for figures to lean on.")
+        int, typer.Option(help="Shadow runs of each method, an even number; below 16 the figures are unreliable.")
     ] = 32,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the warm start, who is in which run, and all draws.")] = 0,
     passes: Annotated[
-        int, typer.Option(min=1, help="Times that a run meets its stream; more than one is a control, not burning.")
+        int, typer.Option(min=1, help="Times that a run sees its stream; more than one is a control, not burning.")
     ] = 1,
-    jobs: o.Jobs = None,
-    queries: Annotated[
-        int | None, typer.Option(min=1, help="Queries of a shadow run, half of the samples used.  [default: all]")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Result folder.  [default: runs/membership-…, named after the settings]")
-    ] = None,
-    fresh: o.Fresh = False,
-    quiet: o.Quiet = False,
-    **shared: Any,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; all cores if not set.")] = None,
+    out: Out = None,
+    fresh: Fresh = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure how well attackers who have a method's final weights tell who was in its stream.
 
-    For benchmarks and labelled data of your own, never for a private stream: samples are met again and again. It is a
+    For benchmarks and labelled data of your own, never for a private stream: samples are read again and again. It is a
     measurement, so the status is 0 whatever it finds. Finished shadow runs are kept: the same command goes on where it
     was stopped.
     """
-    arguments = {**locals(), **shared}
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    given.prepare_process()
 
     from crodobo.audit.membership.plan import ShadowPlan
     from crodobo.cli.compare import choose_methods
     from crodobo.cli.comparison import default_folder
 
     names, _ = choose_methods(methods, offline=False)
-    chosen = choose(arguments)
-    chosen.options.pop("seed")
+    chosen = given.for_plan()
+    seed = chosen.options.pop("seed", 0)
     name = "membership" if passes == 1 else f"membership-passes{passes}"
     usual = default_folder(name if seed == 0 else f"{name}-seed{seed}", chosen)
     plan = ShadowPlan(

@@ -1,19 +1,56 @@
-"""`crodobo methods`: what there is to choose from."""
+"""`crodobo methods`: which methods there are, and the settings of one."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crodobo.cli.resolve import check_name
+
+if TYPE_CHECKING:
+    from crodobo.methods import Method
 
 
-def methods() -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show the settings that only this method has.")] = None,
+) -> None:
     """List the methods: what each does, the protocols it runs under, whether it keeps target data."""
-    import inspect
-
     from rich.console import Console
     from rich.table import Table
 
     from crodobo.methods import REGISTRY
 
+    if name:
+        check_name("method", name, REGISTRY)
+        _print_one(REGISTRY[name])
+        return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("method", "protocols", "keeps target", "what it does"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "method")
-    for name, method in REGISTRY.items():
-        does = " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
-        table.add_row(name, ", ".join(method.protocols), "yes" if method.keeps_target else "", does)
+    for each, method in REGISTRY.items():
+        table.add_row(each, ", ".join(method.protocols), "yes" if method.keeps_target else "", _what(method))
     Console().print(table, highlight=False)
+
+
+def _what(method: "type[Method]") -> str:
+    """The first paragraph of a method's docstring."""
+    import inspect
+
+    return " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
+
+
+def _print_one(method: "type[Method]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from crodobo.cli.options import settings_of
+    from crodobo.config import MethodSettings
+
+    table = Table("option", "default", "", box=None, padding=(0, 2, 0, 0))
+    for setting in settings_of(method.Settings):
+        usual = MethodSettings.model_fields.get(setting.field_name)
+        if usual is None or usual.default != setting.default:
+            about = setting.field.description or (usual.description if usual else None) or ""
+            table.add_row(setting.spellings[0], "–" if setting.default is None else str(setting.default), about)
+    console = Console()
+    console.print(f"{method.name}: {_what(method)}\n", highlight=False, markup=False)
+    console.print(table if table.row_count else "It has the settings that all methods share.", highlight=False)

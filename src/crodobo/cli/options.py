@@ -1,237 +1,222 @@
-"""Options that several commands have, one by one and in groups.
+"""Options of commands, made from the fields of settings models.
 
-A command takes a group with the decorator `takes`; its own options stand in its signature.
+A field gives its option the name, the type, the choices, the bounds, the default and the help text. A command says
+with a `Command` which models it takes, and gets what was set as a `Given`.
 """
 
-import enum
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 
+from crodobo.config import Option, SessionSettings, Settings
+from crodobo.evaluate.settings import ComparisonSettings, RunSettings
+from crodobo.inbox.settings import AdaptSettings
+from crodobo.serve.settings import AddressSettings, ServeSettings
 
-class Norm(enum.StrEnum):
-    mixed = enum.auto()
-    running = enum.auto()
-    query = enum.auto()
-
-
-class Order(enum.StrEnum):
-    adapt_then_predict = "adapt-then-predict"
-    predict_then_adapt = "predict-then-adapt"
-
-
-class Burn(enum.StrEnum):
-    strict = enum.auto()
-    standard = enum.auto()
-    off = enum.auto()
-
-
-class Fit(enum.StrEnum):
-    squash = enum.auto()
-    crop = enum.auto()
-    pad = enum.auto()
-
-
-BenchmarkOption = Annotated[
-    str | None,
-    typer.Option(
-        "--benchmark",
-        "--preset",
-        help="What to adapt from and to: glyphs, or a preset of `crodobo data`.  [default: glyphs]",
-    ),
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on with what is there.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Result folder; in runs/, named after the settings, if not set.")
 ]
-Folder = Annotated[Path | None, typer.Option("--data", help="The folder of a preset's data.")]
-SourcePath = Annotated[
-    Path | None,
-    typer.Option("--source", help="Labelled public images: a folder of class folders, a list, a table, or IDX files."),
-]
-TargetPath = Annotated[Path | None, typer.Option("--target", help="Images to adapt to, labelled to be scored.")]
-ClassesFile = Annotated[
-    Path | None, typer.Option("--classes", help="TOML that maps, merges and drops classes of either side.")
-]
-ColumnsOption = Annotated[
-    str | None, typer.Option("--columns", metavar="IMAGE,LABEL", help="Columns of a CSV or Parquet table.")
-]
-TargetColumns = Annotated[
-    str | None,
-    typer.Option("--target-columns", metavar="IMAGE,LABEL", help="The target's, if they differ from the source's."),
-]
-SourceLimit = Annotated[int | None, typer.Option(help="Use so many of the source's images.  [default: all]")]
-FitOption = Annotated[
-    Fit | None, typer.Option("--fit", help="How images become square.  [default: squash, or the preset's]")
-]
-Grey = Annotated[bool | None, typer.Option("--grey/--colour", help="One channel or three.  [default: colour]")]
-Flip = Annotated[
-    bool | None,
-    typer.Option("--flip/--no-flip", help="Whether a mirrored image is still of its class.  [default: it is]"),
-]
-SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be decoded.")]
-CacheSize = Annotated[float | None, typer.Option(metavar="GB", help="Room for decoded sources.  [default: 50]")]
-QuerySize = Annotated[int | None, typer.Option(help="Samples in a query.  [default: 64]")]
-Queries = Annotated[int | None, typer.Option(help="Stop the stream after so many.  [default: all]")]
-ImageSize = Annotated[
-    int | None,
-    typer.Option(
-        help="Pixels a side.  [default: the benchmark's; for images of your own 64, or 224 with a --backbone]"
-    ),
-]
-Backbone = Annotated[
-    str | None, typer.Option(help="small, a timm name, or torchvision/NAME.  [default: small, or the preset's]")
-]
-Pretrained = Annotated[
-    bool | None, typer.Option("--pretrained/--random", help="Fetch the library's pretrained weights, or not.")
-]
-Weights = Annotated[Path | None, typer.Option(help="Initial backbone weights (.safetensors, .pth).")]
-NormOption = Annotated[
-    Norm | None,
-    typer.Option("--norm", help="BatchNorm statistics at prediction.  [default: the method's, mostly mixed]"),
-]
-OrderOption = Annotated[Order | None, typer.Option("--order", help="Which comes first.  [default: adapt-then-predict]")]
-Guard = Annotated[
-    bool | None,
-    typer.Option(
-        "--guard/--no-guard",
-        help="Leave bursts of few classes unlearned, and restore good weights after a collapse, or not.  [default: do]",
-    ),
-]
-Stream = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ORDER",
-        help="In which order the target comes: random; by-class; dirichlet(α), classes in bursts, the stronger the "
-        "smaller α; or drift, classes come and go slowly.  [default: random]",
-    ),
-]
-Warmup = Annotated[
-    int | None, typer.Option(help="Steps on the source before the stream.  [default: 300, or the preset's]")
-]
-Lr = Annotated[float | None, typer.Option(help="Learning rate of new layers.  [default: 0.0008]")]
-BackboneLrScale = Annotated[
-    float | None, typer.Option(help="Times that for the backbone.  [default: 0.01 pretrained, 1 random]")
-]
-WeightDecay = Annotated[float | None, typer.Option(help="Pull of all weights towards zero.  [default: 0.0005]")]
-BurnOption = Annotated[
-    Burn | None,
-    typer.Option(
-        "--burn",
-        help="strict: the process overwrites all that it frees, and proves it first. standard: what queries own is "
-        "overwritten. off: nothing is, and methods may keep target data.",
-    ),
-]
-SignKey = Annotated[
-    Path | None,
-    typer.Option("--sign-key", metavar="FILE", help="Sign the ledger with this Ed25519 key (PEM or 32 raw bytes)."),
-]
-Seeds = Annotated[str, typer.Option(help="Seeds, with commas between them.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes at a time.  [default: the cores]")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of keeping finished runs.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result's folder and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
+TYPES = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+SEPARATOR = "; "
 
 
-class Images:
-    """Options on images that are read from a disk."""
+@dataclass(frozen=True)
+class Setting:
+    """A field of a settings model, seen as an option. `path` is where it is nested: `("data", "views")`."""
 
-    query_size: QuerySize = None
-    source_limit: SourceLimit = None
-    image_size: ImageSize = None
-    fit: FitOption = None
-    grey: Grey = None
-    flip: Flip = None
-    classes: ClassesFile = None
-    columns: ColumnsOption = None
-    skip_broken: SkipBroken = False
-    cache_size: CacheSize = None
+    field_name: str
+    path: tuple[str, ...]
+    field: FieldInfo
+    default: Any
+    group: str
+
+    @property
+    def name(self) -> str:
+        """Its name among all settings: the field's, or the option's for a field that is nested deeply."""
+        return self.keys[0] if len(self.path) > 1 else self.field_name
+
+    @cached_property
+    def unpacked(self) -> tuple[Any, list[Any]]:
+        """The type without `None` and `Annotated`, and all that was in `Annotated`."""
+        return unpack(self.field)
+
+    @property
+    def marker(self) -> Option:
+        extra = self.field.json_schema_extra
+        option = extra.get("option") if isinstance(extra, dict) else None
+        return option if isinstance(option, Option) else Option()
+
+    @property
+    def spellings(self) -> list[str]:
+        """As typer takes them: `["--benchmark", "--preset"]`, `["--grey/--colour"]`."""
+        plain = f"--{self.field_name}".replace("_", "-")
+        switch = f"{plain}/--no-{plain[2:]}" if self.unpacked[0] is bool else plain
+        return (self.marker.names or switch).split()
+
+    @property
+    def keys(self) -> list[str]:
+        """Its names in the environment, and in a settings file without tables."""
+        return [name.partition("/")[0][2:].replace("-", "_") for name in self.spellings]
+
+    @property
+    def is_path(self) -> bool:
+        return self.unpacked[0] is Path or self.marker.metavar == "FILE"
+
+    @property
+    def help(self) -> str:
+        """The description with the default and the bounds.
+
+        >>> RUN.settings["running_weight"].help
+        'Weight of the running statistics in `mixed`.  [default: 0.8; 0 to 1]'
+        """
+        facts = [f"default: {self._default}"] if self._default else []
+        facts += [self._bounds] if self._bounds else []
+        return f"{self.field.description}{f'  [{SEPARATOR.join(facts)}]' if facts else ''}"
+
+    @property
+    def _default(self) -> str:
+        if self.marker.by_method:
+            return "the method's"
+        if isinstance(self.default, bool):
+            names = self.spellings[0].split("/") if self.marker.names else ("yes", "no")
+            return names[not self.default].lstrip("-")
+        if isinstance(self.default, tuple):
+            return ",".join(map(str, self.default))
+        return str(self.default) if isinstance(self.default, str | int | float) else ""
+
+    @property
+    def _bounds(self) -> str:
+        """The bounds that are not obvious: not that a number of queries is at least one."""
+        kind, constraints = self.unpacked
+        low, high = ([getattr(each, key) for each in constraints if hasattr(each, key)] for key in ("ge", "le"))
+        if kind not in (int, float) or not low:
+            return ""
+        return f"{low[0]} to {high[0]}" if high else f"at least {low[0]}" if low[0] > 1 else ""
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """The option as a parameter of a command. Values stay text: the model checks them, wherever they come from."""
+        kind, _ = self.unpacked
+        choices = f"[{'|'.join(get_args(kind))}]" if get_origin(kind) is Literal else ""
+        metavar = None if kind is bool else self.marker.metavar or choices or TYPES.get(kind, "TEXT")
+        option = typer.Option(
+            *self.spellings, help=self.help, metavar=metavar, rich_help_panel=self.group, show_default=False
+        )
+        hint: Any = bool | None if kind is bool else str | None
+        return inspect.Parameter(
+            self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[hint, option]
+        )
 
 
-class Targets:
-    """Options on a target that is a benchmark's."""
-
-    target_columns: TargetColumns = None
-    stream: Stream = None
-
-
-class Network:
-    """Options on networks and how they learn the source."""
-
-    backbone: Backbone = None
-    pretrained: Pretrained = None
-    weights: Weights = None
-    warmup: Warmup = None
-    lr: Lr = None
-    backbone_lr_scale: BackboneLrScale = None
-    weight_decay: WeightDecay = None
+def unpack(field: FieldInfo) -> tuple[Any, list[Any]]:
+    """The type of a field without `None` and `Annotated`, and all that was in `Annotated`."""
+    kind, constraints = field.annotation, list(field.metadata)
+    while True:
+        if get_origin(kind) is Annotated:
+            kind, *more = get_args(kind)
+            constraints += [each for part in more for each in getattr(part, "metadata", [part])]
+        elif NoneType in get_args(kind):
+            kind = next(each for each in get_args(kind) if each is not NoneType)
+        else:
+            return kind, constraints
 
 
-class Meeting:
-    """Options on how a query is met."""
-
-    norm: NormOption = None
-    order: OrderOption = None
-    guard: Guard = None
-
-
-class OneMethod:
-    """Options of commands that run one method."""
-
-    method: Annotated[str, typer.Option(help="Any of `crodobo methods`.")] = "crodobo"
-    learners: Annotated[int | None, typer.Option(help="Learners K.  [default: the method's, 2 for crodobo]")] = None
-    seed: Annotated[int, typer.Option(help="Decides everything random.")] = 0
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated."),
-    ] = None
-    parallel: Annotated[bool, typer.Option("--parallel/--sequence", help="How the learners run.")] = True
-    threads: Annotated[int | None, typer.Option(help="Threads inside an operation.  [default: cores / learners]")] = (
-        None
-    )
-    sign_key: SignKey = None
+def settings_of(
+    model: type[Settings], path: tuple[str, ...] = (), defaults: dict[str, Any] | None = None
+) -> Iterator[Setting]:
+    """All settings of a model, those of the models in it too."""
+    defaults = defaults or getattr(model, "METHOD_DEFAULTS", {})
+    for name, field in model.model_fields.items():
+        kind, _ = unpack(field)
+        first = next(base for base in reversed(model.__mro__) if name in getattr(base, "model_fields", ()))
+        group = getattr(first, "TITLE", "")
+        setting = Setting(name, path, field, defaults.get(name, field.default), group)
+        if inspect.isclass(kind) and issubclass(kind, Settings) and not setting.marker.names:
+            yield from settings_of(kind, (*path, name), defaults)
+        else:
+            yield setting
 
 
-class Private:
-    """Options of commands that meet private images."""
+@dataclass(frozen=True)
+class Command:
+    """Which settings a command takes.
 
-    burn: BurnOption = Burn.strict
-    prove_every: Annotated[
-        int | None,
-        typer.Option(
-            metavar="QUERIES", help="Search the memory for a test query again every so often.  [default: at the start]"
-        ),
-    ] = None
-    log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append events to this file, as JSON lines; numbers alone.")
-    ] = None
-
-
-def takes(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with the options of these groups too; it gets their values by name, as `**shared`.
-
-    >>> class Colours:
-    ...     red: Annotated[int, typer.Option(help="How much red.")] = 0
-    >>> @takes(Colours)
-    ... def paint(picture: str, **shared: Any) -> None: ...
-    >>> list(inspect.signature(paint).parameters)
-    ['picture', 'red']
+    `beside` is a model with further settings, `without` names those that the command does not take, and `sides` are
+    the paths that images of the user's own need.
     """
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hint)
-        for group in groups
-        for name, hint in get_type_hints(group, include_extras=True).items()
-    ]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def taking(**values: Any) -> None:
-            command(**values)
+    session: type[SessionSettings]
+    beside: type[Settings] | None = None
+    without: tuple[str, ...] = ()
+    sides: tuple[str, ...] = ("source", "target")
 
-        own = inspect.signature(command)
-        kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        parameters = [*kept, *shared]
-        taking.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        taking.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
-        return taking
+    @cached_property
+    def settings(self) -> dict[str, Setting]:
+        """By name; what only this command has comes first."""
+        beside = settings_of(self.beside, ("beside",)) if self.beside else ()
+        shared = sorted(settings_of(self.session), key=lambda setting: setting.group != self.session.TITLE)
+        every = {setting.name: setting for setting in (*beside, *shared)}
+        return {name: setting for name, setting in every.items() if name not in self.without}
+
+    @property
+    def one_method(self) -> bool:
+        """Whether the command runs one method, and so takes the method's own settings."""
+        return "method" in self.settings
+
+
+NO_TARGET = ("target", "target_columns")
+PER_RUN = ("method", "learners", "burn", "parallel", "threads", "prove_every", "log", "sign_key")
+RUN = Command(RunSettings)
+ADAPT = Command(AdaptSettings, without=NO_TARGET, sides=("source",))
+SERVE = Command(ServeSettings, AddressSettings, NO_TARGET, ("source",))
+COMPARE = Command(RunSettings, ComparisonSettings, (*PER_RUN, "seed"))
+STUDY = Command(RunSettings, ComparisonSettings, (*COMPARE.without, "methods", "offline", "epochs"))
+MEMBERSHIP = Command(RunSettings, without=(*PER_RUN, "order", "guard", "stream_seed"))
+COMMANDS = {"run": RUN, "adapt": ADAPT, "serve": SERVE, "compare": COMPARE}
+SETTINGS = {name: each for command in COMMANDS.values() for name, each in command.settings.items()}
+KNOWN = {key: setting for setting in SETTINGS.values() for key in setting.keys}
+
+
+def takes(command: Command) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a function the options of a command; it gets what was set as its first argument, a `Given`.
+
+    >>> @takes(SERVE)
+    ... def serve(given, fresh: bool = False) -> None: ...
+    >>> list(inspect.signature(serve).parameters)[:6]
+    ['context', 'fresh', 'config', 'pairs', 'host', 'port']
+    """
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    file = typer.Option("--config", metavar="FILE", help="TOML file with settings; `crodobo config --toml` writes one.")
+    pair = typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated.")
+    general = [inspect.Parameter("config", keyword, default=None, annotation=Annotated[Path | None, file])]
+    if command.one_method:
+        general.append(inspect.Parameter("pairs", keyword, default=None, annotation=Annotated[list[str] | None, pair]))
+    context = inspect.Parameter("context", keyword, annotation=typer.Context)
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        own = [each.replace(kind=keyword) for each in list(inspect.signature(function).parameters.values())[1:]]
+
+        @functools.wraps(function)
+        def wrapper(context: typer.Context, config: Path | None, **values: Any) -> None:
+            from crodobo.cli.given import Given
+
+            typed = {name: values[name] for name in command.settings if values[name] is not None}
+            function(Given.read(command, typed, config, context), **{each.name: values[each.name] for each in own})
+
+        parameters = [context, *own, *general, *(each.parameter for each in command.settings.values())]
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
+        return wrapper
 
     return decorate

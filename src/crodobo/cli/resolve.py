@@ -1,152 +1,91 @@
-"""What a command's options come to: settings of the data, of the method and of the run."""
+"""From given values to settings: a preset fills in what is not given."""
 
-import enum
-import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydantic import BaseModel
-
+from crodobo.cli.options import RUN, SETTINGS
+from crodobo.config import DataSettings, MethodSettings, nearest
 from crodobo.errors import BadSettings
 
-if TYPE_CHECKING:
-    from crodobo.config import DataSettings, MethodSettings
-
-
-def parse_settings(pairs: list[str]) -> dict[str, str]:
-    """Settings as they are given on the command line.
-
-    >>> parse_settings(["gamma=2", "weight=0.5"])
-    {'gamma': '2', 'weight': '0.5'}
-    """
-    for pair in pairs:
-        if "=" not in pair:
-            raise BadSettings(f"--set {pair} has no value; write --set NAME=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds as they are given on the command line.
-
-    >>> parse_seeds("0,1,2")
-    (0, 1, 2)
-    """
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise BadSettings(f"--seeds {text} is no list of numbers; write for example --seeds 0,1,2") from None
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """The options that have a value, as plain data.
-
-    >>> from crodobo.cli.options import Norm
-    >>> given(lr=0.1, weights=None, norm=Norm.query)
-    {'lr': 0.1, 'norm': 'query'}
-    """
-    known = {name: value for name, value in options.items() if value is not None}
-    return {name: value.value if isinstance(value, enum.Enum) else value for name, value in known.items()}
-
-
-LEARNING = (
-    *("backbone", "pretrained", "weights", "norm", "running_weight", "order", "warmup", "lr", "backbone_lr_scale"),
-    *("weight_decay", "learners", "seed", "tau", "lam", "objective", "burn", "guard", "parallel", "threads"),
-)
-STREAMING = ("query_size", "queries", "image_size", "stream", "stream_seed", "checkpoint_every", "cache_size")
-OWN_SIZE = 224  # of images of one's own, for a backbone other than the small one
+OWN_SIZE = 224  # pixels of the user's own images, for a backbone other than the small one
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a command's arguments come to: the benchmark, settings of the method and of the run."""
+    """What the settings of a command come to: the benchmark, settings of the method and of the run.
+
+    `preset` names the settings that the preset decided.
+    """
 
     benchmark: str
     options: dict[str, Any]
     run: dict[str, Any]
     notes: tuple[str, ...] = ()
+    preset: frozenset[str] = frozenset()
 
 
-def choose(arguments: dict[str, Any], sides: tuple[str, ...] = ("source", "target")) -> Chosen:
-    """Settle a command's arguments: what is not given is the preset's, and else the default.
+def choose(values: dict[str, Any], sides: tuple[str, ...] = ("source", "target")) -> Chosen:
+    """Sort values into those of the run and of the method; what is not given is the preset's.
 
-    `sides` are the paths that images of one's own need.
+    `sides` are the paths that the user's own images need.
 
-    >>> choose({"benchmark": "glyphs", "lr": 0.1, "queries": 5, "seeds": "0"})
-    Chosen(benchmark='glyphs', options={'lr': 0.1}, run={'queries': 5}, notes=())
+    >>> choose({"benchmark": "glyphs", "lr": "0.1", "queries": 5, "seeds": "0"})
+    Chosen(benchmark='glyphs', options={'lr': 0.1}, run={'queries': 5}, notes=(), preset=frozenset())
     """
+    from crodobo.data.classes import read_classes
     from crodobo.data.presets import get_preset, is_preset
 
-    learning, streaming = (given(**{name: arguments.get(name) for name in names}) for names in (LEARNING, STREAMING))
-    if "weights" in learning:
-        learning["weights"] = learning["weights"].expanduser().absolute()
-    data = data_arguments(arguments)
-    name = arguments["benchmark"] or own_name(data, sides)
-    if not is_preset(name):
-        if data:
-            streaming["data"] = settle_data(data)
-            if learning.get("backbone", "small") != "small":
-                streaming.setdefault("image_size", OWN_SIZE)
-        return Chosen(name, learning, streaming)
-    preset = get_preset(name)
-    options, notes = dict(preset.options), []
-    if "backbone" in learning or "weights" in learning:
-        options.pop("pretrained", None)  # the preset's weights are of the preset's network
-    learned = preset.options.get("pretrained") and not (learning | options).get("pretrained", False)
-    if learned and "weights" not in learning and "warmup" not in learning:
-        options.pop("warmup", None)
-        notes.append(
-            "from random weights, so the warm-up is 300 steps; --pretrained or --weights starts from better ones"
-        )
-    if "flip" in data:
-        data["views"] = preset.views.model_dump() | {"flip": data.pop("flip")}
-    run = preset.run | streaming | {"data": settle_data(preset.data | data)}
-    return Chosen(name, options | learning, run, tuple(notes))
-
-
-def method_settings(arguments: dict[str, Any], chosen: Chosen) -> "MethodSettings":
-    """The settings of the one method that a command runs."""
-    from crodobo.methods import get_method
-
-    return get_method(arguments["method"]).Settings.of(**chosen.options | parse_settings(arguments["option"] or []))
-
-
-def data_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Of a command's arguments, those on data on a disk that were given."""
-    columns = parse_columns(arguments.get("columns"))
-    return given(
-        folder=arguments.get("folder"),
-        source=arguments.get("source"),
-        target=arguments.get("target"),
-        classes=arguments.get("classes"),
-        source_columns=columns,
-        target_columns=parse_columns(arguments.get("target_columns")) or columns,
-        source_limit=arguments.get("source_limit"),
-        fit=arguments.get("fit"),
-        grey=arguments.get("grey"),
-        flip=arguments.get("flip"),
-        skip_broken=arguments.get("skip_broken") or None,
-    )
-
-
-def settle_data(data: dict[str, Any]) -> "DataSettings":
-    """The settings that these arguments are."""
-    from crodobo.config import DataSettings
-    from crodobo.data.classes import read_classes
-
-    data = dict(data)
-    if "classes" in data:
+    run, data, views = (_at(values, path) for path in ((), ("data",), ("data", "views")))
+    options = _typed(_at(values, ("options",)) | {name: values[name] for name in values if name not in SETTINGS})
+    if isinstance(data.get("classes"), Path):
         data["classes"] = read_classes(data["classes"])
-    if "flip" in data:
-        data["views"] = {"flip": data.pop("flip")}
-    for name in ("folder", "source", "target"):
-        if name in data:
-            data[name] = data[name].expanduser().absolute()  # a run may be resumed from elsewhere
-    return DataSettings.of(**data)
+    if "source_columns" in data:
+        data.setdefault("target_columns", data["source_columns"])
+    benchmark = run.pop("benchmark", None) or own_name(data | views, sides)
+    notes, usual = [], Chosen(benchmark, {}, {})
+    if is_preset(benchmark):
+        preset = get_preset(benchmark)
+        suited = dict(preset.options)
+        if "backbone" in options or "weights" in options:
+            suited.pop("pretrained", None)  # the preset's weights are of the preset's network
+        random = preset.options.get("pretrained") and not (suited | options).get("pretrained", False)
+        if random and "weights" not in options and "warmup" not in options:
+            suited.pop("warmup", None)
+            notes.append(
+                f"Starting from random weights, so the warm-up is {RUN.settings['warmup'].default} steps; --pretrained "
+                "or --weights starts from better ones."
+            )
+        names = (suited | preset.run | preset.data).keys() - values.keys()
+        usual = Chosen(benchmark, suited, preset.run, preset=frozenset(names))
+        data = preset.data | data
+        views = preset.views.model_dump() | views if views else {}
+    else:
+        if not set(sides) <= data.keys():
+            check_benchmark(benchmark)
+        if data and options.get("backbone", "small") != "small":
+            run.setdefault("image_size", OWN_SIZE)
+    if data or views or usual.run:
+        run["data"] = DataSettings.of(**data, **({"views": views} if views else {}))
+    return replace(usual, options=usual.options | options, run=usual.run | run, notes=tuple(notes))
+
+
+def _at(values: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """The values of the settings that are nested at a path, by their field's name."""
+    known = ((SETTINGS[name], value) for name, value in values.items() if name in SETTINGS)
+    return {setting.field_name: value for setting, value in known if setting.path == path}
+
+
+def _typed(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of the method with those that all methods share as numbers and paths instead of text."""
+    shared = {name: value for name, value in options.items() if name in MethodSettings.model_fields}
+    checked = MethodSettings.of(**shared)
+    return options | {name: getattr(checked, name) for name in shared}
 
 
 def own_name(data: dict[str, Any], sides: tuple[str, ...] = ("source", "target")) -> str:
-    """The name of a benchmark that was given by its paths, or that of the built-in one.
+    """The name of a benchmark that is given by its paths, or of the built-in one.
 
     >>> own_name({"source": Path("data/public"), "target": Path("private.csv")})
     'public-to-private'
@@ -154,62 +93,33 @@ def own_name(data: dict[str, Any], sides: tuple[str, ...] = ("source", "target")
     'glyphs'
     """
     if not data:
-        return "glyphs"
+        return str(RUN.settings["benchmark"].default)
     if "folder" in data:
-        raise BadSettings("--data is the folder of a preset; name it with --preset, or use --source and --target")
+        raise BadSettings(
+            "A data folder belongs to a preset, and no preset is named.",
+            f"Name it, or give your own images as {' and '.join(sides)}.",
+            settings=("benchmark", *sides),
+        )
     for side in sides:
         if side not in data:
-            needed = " and ".join(f"--{each}" for each in sides)
-            raise BadSettings(f"--{side} PATH is missing; images of your own need {needed}")
-    paths = [data[side].expanduser().absolute().resolve() for side in sides]
+            needed = " and ".join(f"a {each}" for each in sides)
+            raise BadSettings(f"There is no {side}.", f"Your own images need {needed}.", settings=sides)
+    paths = [Path(data[side]).expanduser().resolve() for side in sides]
     return "-to-".join((path.name if path.is_dir() else path.name.split(".")[0]) or "root" for path in paths)
 
 
-def parse_columns(text: str | None) -> tuple[str, str] | None:
-    """Two columns as they are given on the command line.
+def check_benchmark(name: str) -> None:
+    """Refuse a mistyped benchmark, and suggest the nearest; what is like none is refused where it is loaded."""
+    from crodobo.data import REGISTRY
+    from crodobo.data.presets import preset_names
 
-    >>> parse_columns("file, kind")
-    ('file', 'kind')
-    """
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(parts):
-        raise BadSettings(f"--columns {text} names no two columns; write for example --columns file,label")
-    return parts[0], parts[1]
+    if name not in REGISTRY and (near := nearest(name, [*REGISTRY, *preset_names()])):
+        raise BadSettings(f"There is no benchmark {name!r}.", f"Did you mean {near}?", settings=("benchmark",))
 
 
-def as_name(setting: str, value: Any) -> str:
-    """A setting as a part of a folder's name, without what is awkward in a path or a shell.
-
-    >>> as_name("query_size", 8), as_name("stream", "dirichlet(0.1)"), as_name("pretrained", True)
-    ('-query-size8', '-stream-dirichlet0.1', '-pretrained')
-    """
-    if isinstance(value, tuple):
-        value = "-".join(map(str, value))
-    text = value.stem if isinstance(value, Path) else "" if value is True else str(value)
-    text = text.translate(str.maketrans("/", "-", "()"))
-    return f"-{setting.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
-
-
-def as_data_name(data: "DataSettings | None") -> str:
-    """What sets data on a disk apart, as a part of a folder's name.
-
-    >>> from crodobo.config import DataSettings
-    >>> as_data_name(DataSettings(grey=True, source_limit=100, fit="pad"))
-    '-source-limit100-fit-pad-grey'
-    >>> as_data_name(DataSettings(source=Path("/data/public")))
-    '-at-b6c8e6'
-    """
-    if data is None:
-        return ""
-    paths = [str(path) for path in (data.folder, data.source, data.target) if path]
-    name = f"-at-{hashlib.sha256(repr(paths).encode()).hexdigest()[:6]}" if paths else ""
-    for field, info in type(data).model_fields.items():
-        value = getattr(data, field)
-        if field in ("folder", "source", "target") or value == info.default:
-            continue
-        if isinstance(value, BaseModel):
-            value = hashlib.sha256(value.model_dump_json().encode()).hexdigest()[:6]
-        name += as_name(field, value)
-    return name
+def check_name(kind: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name that is not known, and suggest the nearest."""
+    if name not in (names := list(known)):
+        near = nearest(name, names)
+        remedy = f"Did you mean {near}?" if near else f"Choose one of {', '.join(names)}."
+        raise BadSettings(f"There is no {kind} {name!r}.", remedy, settings=(kind,))

@@ -1,4 +1,4 @@
-"""`crodobo send`: image files to a service, their predictions into a CSV."""
+"""`crodobo send`: send image files to a service and write their predictions to a CSV file."""
 
 import os
 import sys
@@ -9,54 +9,54 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crodobo.cli import options as o
+from crodobo.cli.options import Quiet
+from crodobo.config import Order
 from crodobo.errors import BadSettings, CrodoboError
 
 if TYPE_CHECKING:
     from crodobo.client.sending import Sent
 
 KEY = "CRODOBO_KEY"
-MOST = 20  # files that are named, of those that could not be predicted
-LOADING = 1800.0  # seconds that a service is waited for which is there and gets ready
+MOST = 20  # failed files that are listed
+LOADING = 1800.0  # seconds to wait for a service that is still loading its model
 
 
 def send(
     images: Annotated[list[Path], typer.Argument(metavar="DIR|FILES…", help="Image files, and folders of them.")],
-    predictions: Annotated[Path, typer.Option(help="The CSV that predictions are appended to.")],
-    url: Annotated[str, typer.Option(help="Where the service is.")] = "http://127.0.0.1:8000",
+    predictions: Annotated[Path, typer.Option(help="CSV file that predictions are added to.")],
+    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
     key_file: Annotated[
-        Path | None, typer.Option(help=f"The file with the key.  [default: the environment's {KEY}]")
+        Path | None, typer.Option(help=f"File with the API key.  [default: the environment variable {KEY}]")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Images in a request.")] = 16,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 4,
     adapt: Annotated[bool, typer.Option("--adapt/--no-adapt", help="Learn from the images, or only predict.")] = True,
     order: Annotated[
-        o.Order | None, typer.Option("--order", help="Which comes first.  [default: the service's]")
+        Order | None,
+        typer.Option("--order", help="Which comes first.  [default: the service's]"),
     ] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write a column for the probability of each class.")
+        bool, typer.Option("--probabilities", help="Write a column with the probability of each class.")
     ] = False,
-    recursive: Annotated[bool, typer.Option("--recursive", help="Look into the folders of a folder too.")] = False,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="DELETE each image once its row is on disk.  [default: keep them]")
-    ] = False,
-    ca: Annotated[Path | None, typer.Option(help="The authority of the service's certificate (PEM).")] = None,
-    cert: Annotated[Path | None, typer.Option(help="A certificate of one's own, if it is wanted (PEM).")] = None,
+    recursive: Annotated[bool, typer.Option("--recursive", help="Read subfolders too.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="DELETE each image once its row is on disk.")] = False,
+    ca: Annotated[Path | None, typer.Option(help="Certificate authority of the service (PEM).")] = None,
+    cert: Annotated[Path | None, typer.Option(help="Client certificate, if the service wants one (PEM).")] = None,
     cert_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="The longest to wait for an answer.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Longest wait for an answer.")] = 60.0,
     wait: Annotated[
         float,
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Wait so long for a service that is busy or not there; half an hour for one that gets ready.",
+            help="Longest wait for a service that is busy or not running; half an hour for one that is loading.",
         ),
     ] = 60.0,
-    quiet: o.Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Send images to a service, and append a row for each to a CSV.
+    """Send images to a service, and append a row for each to a CSV file.
 
-    Killed at any moment and started again with the same command it goes on with the images that have no row.
+    It can be killed at any moment. The same command goes on with the images that have no row.
     """
     from crodobo.cli.console import Bar
     from crodobo.cli.console import files as count_of
@@ -67,7 +67,7 @@ def send(
     from crodobo.serve.keys import is_loopback
 
     if (cert is None) != (cert_key is None):
-        raise BadSettings("a certificate of one's own needs both --cert and --cert-key")
+        raise BadSettings("A client certificate needs its key.", "Give both.", settings=("cert", "cert_key"))
     files, others = find_images(images, recursive)
     own = (cert, cert_key) if cert and cert_key else None
     with (
@@ -75,9 +75,9 @@ def send(
         Bar("send", quiet) as bar,
     ):
         if client.connection.scheme == "http" and not is_loopback(client.connection.host):
-            bar.note(f"WARNING: images go to {client.connection.url} in the clear; https is better")
+            bar.note(f"WARNING: images go to {client.connection.url} unencrypted; use https")
         if others:
-            bar.note(f"{count_of(len(others))} left out, {others[0].name} for one: no image by its name")
+            bar.note(f"{count_of(len(others))} skipped, for example {others[0].name}: not the name of an image")
         client.connection.note = bar.note
         client.wait_until_ready(wait, loading=LOADING if wait else 0.0)
         classes = client.metadata()["parameters"]["classes"]
@@ -87,9 +87,7 @@ def send(
             ("receipt", *(f"p({name})" for name in classes if probabilities)),
         )
         try:
-            ask = partial(
-                client.predict_files, adapt=adapt, order=order.value if order else None, probabilities=probabilities
-            )
+            ask = partial(client.predict_files, adapt=adapt, order=order, probabilities=probabilities)
             sent = send_all(
                 client,
                 files,
@@ -106,16 +104,16 @@ def send(
 
 
 def read_key(path: Path | None) -> str | None:
-    """The key, from a file or the environment: on the command line others could see it."""
+    """The key, from a file or the environment: others could see it on the command line."""
     try:
         return path.read_text().strip() if path else os.environ.get(KEY)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise BadSettings(f"the key cannot be read from {path} ({reason}); check --key-file") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise BadSettings(f"The key file {path} cannot be read ({reason}).", settings=("key_file",)) from None
 
 
 def describe(sent: "Sent") -> str:
-    """How it goes, in one line."""
+    """Progress in one line."""
     rate = sent.predicted / max(1e-9, time.monotonic() - sent.started)
     parts = [f"{sent.predicted} predicted", f"{rate:.1f} images/s"]
     if sent.before:
@@ -126,9 +124,9 @@ def describe(sent: "Sent") -> str:
 
 
 def report(sent: "Sent", path: Path, quiet: bool) -> None:
-    """What was done; an error if something could not be."""
+    """Print the result; failed images are an error."""
     if not quiet:
-        before = f", {sent.before} had been before" if sent.before else ""
+        before = f", {sent.before} already had a prediction" if sent.before else ""
         deleted = f", {sent.deleted} deleted" if sent.deleted else ""
         print(f"{sent.predicted} of {sent.total} images predicted{before}{deleted}")
     print(path)
@@ -137,4 +135,4 @@ def report(sent: "Sent", path: Path, quiet: bool) -> None:
     if len(sent.refused) > MOST:
         print(f"and {len(sent.refused) - MOST} more", file=sys.stderr)
     if sent.refused:
-        raise CrodoboError(f"{len(sent.refused)} of {sent.total} images could not be predicted (above)")
+        raise CrodoboError(f"{len(sent.refused)} of {sent.total} images were not predicted; the reasons are above.")

@@ -59,7 +59,7 @@ def run(
         unfinished = (out / CHECKPOINT).is_file()
         if not fresh and not unfinished and (result := finished(out, settings)):
             check_same_data(result, benchmark, out)
-            session.observer.note(f"{out} holds this run already, finished.")
+            session.observer.note(f"The run in {out} is finished already. Start over to run it again.")
             return result
         session.load(benchmark, fresh=fresh, warm_start=warm_start)
         if session.restored:

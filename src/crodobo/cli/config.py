@@ -1,0 +1,127 @@
+"""`crodobo config`: the settings a command would use, and where each comes from."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from crodobo.cli.given import Given
+from crodobo.cli.help import MethodCommand, SettingsCommand
+from crodobo.cli.options import COMMANDS, CONTEXT, Command, Setting, takes
+from crodobo.config import MethodSettings
+
+
+class ForRun(TyperGroup):
+    """Without the name of a command, the settings are those of `run`."""
+
+    default = "run"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+
+config = typer.Typer(
+    cls=ForRun,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings=CONTEXT,
+    help="Print the settings that a command would use and where each comes from: command line, environment, file, "
+    "preset or default.",
+)
+
+
+def _shower(name: str, command: Command) -> Callable[..., None]:
+    def show(
+        given: Given,
+        toml: Annotated[bool, typer.Option("--toml", help="Print a file that --config takes.")] = False,
+    ) -> None:
+        found = list(effective(given))
+        if toml:
+            print(as_toml(found))
+            return
+        rows = [("setting", "value", "from"), *((key, _shown(value), origin) for key, _, value, origin in found)]
+        first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+        for key, text, origin in rows:
+            print(f"{key:{first}}  {text:{second}}  {origin}")
+
+    show.__doc__ = f"The settings of `crodobo {name}`."
+    return takes(command)(show)
+
+
+for _name, _command in COMMANDS.items():
+    config.command(_name, cls=MethodCommand if _command.one_method else SettingsCommand)(_shower(_name, _command))
+
+
+def effective(given: Given) -> Iterator[tuple[str, tuple[str, ...], Any, str]]:
+    """Each setting in force: its key in a file, the tables it lies in, its value, and where that came from."""
+    chosen = given.choose()
+    session = given.session(chosen, given.command.session)
+    beside = given.of(given.command.beside) if given.command.beside else None
+
+    def origin(setting: Setting) -> str:
+        if setting.name in chosen.preset or (setting.path == ("data", "views") and setting.name not in given.values):
+            return f"preset {chosen.benchmark}"
+        return given.origins.get(setting.name, "default")
+
+    for setting in given.command.settings.values():
+        holder: Any = beside if setting.path == ("beside",) else session
+        for part in setting.path if holder is session else ():
+            holder = holder and getattr(holder, part)
+        if holder is None:
+            continue  # the data of a built-in benchmark, the views of a preset
+        value, came_from = getattr(holder, setting.field_name), origin(setting)
+        if setting.marker.by_method and not given.command.one_method and came_from == "default":
+            value = None
+        path = () if holder is beside else setting.path
+        yield setting.field_name if path else setting.keys[0], path, value, came_from
+    for name in type(session.options).model_fields:
+        if name not in MethodSettings.model_fields:
+            yield name, ("options",), getattr(session.options, name), given.origins.get(name, "default")
+
+
+def as_toml(found: list[tuple[str, tuple[str, ...], Any, str]]) -> str:
+    """Settings as a file that `--config` takes."""
+    tables: dict[tuple[str, ...], list[str]] = {(): []}
+    for key, path, value, _ in found:
+        if value is None:
+            continue
+        if hasattr(value, "model_dump"):
+            for part, inside in value.model_dump(exclude_none=True).items():
+                if isinstance(inside, dict):
+                    rows = [f"{json.dumps(name, ensure_ascii=False)} = {_toml(each)}" for name, each in inside.items()]
+                    tables.setdefault((*path, key, part), []).extend(rows)
+                else:
+                    tables.setdefault((*path, key), []).append(f"{part} = {_toml(inside)}")
+        else:
+            tables.setdefault(path, []).append(f"{key} = {_toml(value)}")
+    blocks = [["[" + ".".join(path) + "]"] * bool(path) + rows for path, rows in tables.items() if rows]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _toml(value: Any) -> str:
+    """A value in TOML.
+
+    >>> _toml(("a", "é")), _toml(True), _toml(8e-4), _toml(Path("/x"))
+    ('["a", "é"]', 'true', '0.0008', '"/x"')
+    """
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+
+
+def _shown(value: Any) -> str:
+    """A value for people."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return value.model_dump_json(exclude_defaults=True) if hasattr(value, "model_dump_json") else str(value)

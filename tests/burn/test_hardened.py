@@ -77,6 +77,7 @@ def test_a_process_that_was_not_started_for_it_is_refused_with_all_that_is_missi
     [
         ("MKL_DISABLE_FAST_MM", "0", "MKL_DISABLE_FAST_MM"),
         ("PYTHONMALLOC", "pymalloc", "PYTHONMALLOC"),
+        ("LD_BIND_NOW", "", "LD_BIND_NOW"),
         ("LD_PRELOAD", "", "freed memory is not overwritten"),
     ],
 )

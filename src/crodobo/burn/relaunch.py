@@ -14,6 +14,7 @@ MARK = "CRODOBO_LAUNCHED"  # the number of the process that was started this way
 SETTINGS = {
     "PYTHONMALLOC": "malloc",  # Python's own arenas would keep small objects
     "MKL_DISABLE_FAST_MM": "1",  # MKL would keep its packing buffers
+    "LD_BIND_NOW": "1",  # binding a function at its first call would copy vector registers, with pixels, to the stack
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # Parquet tables would be read into a pool that keeps its memory
 }
 

@@ -97,7 +97,7 @@ class Keys:
 def read_keys(path: Path) -> list[Entry]:
     """The entries of a keys' file; one from which the last key was taken has none, and lets nobody in."""
     try:
-        return [Entry.model_validate(entry) for entry in json.loads(path.read_text())]
+        return [Entry.model_validate(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except OSError as error:
         raise BadData(f"the keys' file {path} cannot be read ({error.strerror}); crodobo keys makes one") from None
     except (ValueError, ValidationError, TypeError):

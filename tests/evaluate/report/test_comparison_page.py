@@ -73,16 +73,18 @@ def read(html: str) -> Reader:
 
 
 def test_the_page_is_well_formed_and_holds_the_table(page: Path) -> None:
-    reader = read(page.read_text())
+    reader = read(page.read_text(encoding="utf-8"))
     assert not reader.open
     assert reader.heads == ["method", "plane", "bike", "online", "one-pass"]
     assert [row[0] for row in reader.rows] == AS_WRITTEN
     assert reader.order == {}
-    assert page.read_text().count('class="aside"') == 2, "conda, among the accuracies and among the costs"
+    assert page.read_text(encoding="utf-8").count('class="aside"') == 2, (
+        "conda, among the accuracies and among the costs"
+    )
 
 
 def test_the_page_needs_nothing_from_outside(page: Path) -> None:
-    html = page.read_text()
+    html = page.read_text(encoding="utf-8")
     sources = re.findall(r'(?:src|href)="([^"]{0,60})', html)
     assert sources
     assert all(source.startswith(("data:image/png;base64,", "runs/")) for source in sources)
@@ -90,7 +92,7 @@ def test_the_page_needs_nothing_from_outside(page: Path) -> None:
 
 
 def test_what_failed_is_said_and_escaped(page: Path) -> None:
-    html = page.read_text()
+    html = page.read_text(encoding="utf-8")
     assert "<h2>What failed</h2>" in html
     assert "<b>mdd, seed 0</b>: no &lt;room&gt; &amp; &#34;no time&#34;" in html
     assert "runs/mdd-seed0" not in html
@@ -133,7 +135,7 @@ def clicked(chromium: str, page: Path, script: str) -> Reader:
     """The page as a browser has it after a script; `heads` are those of the first table."""
     copy = page.with_name("clicked.html")
     heads = 'const heads = [...document.querySelector("table.sortable").tHead.rows[0].cells];'
-    copy.write_text(page.read_text().replace("</body>", f"<script>{heads}{script}</script></body>"))
+    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", f"<script>{heads}{script}</script></body>"))
     shown = subprocess.run(
         [
             *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
@@ -173,6 +175,6 @@ def test_a_click_on_a_head_sorts_by_it(
     shown = clicked(chromium, page, script)
     assert [row[0] for row in shown.rows] == names
     assert shown.order == order
-    written = {row[0]: row for row in read(page.read_text()).rows}
+    written = {row[0]: row for row in read(page.read_text(encoding="utf-8")).rows}
     assert all(row == written[row[0]] for row in shown.rows), "rows move whole"
     assert shown.tables == 2

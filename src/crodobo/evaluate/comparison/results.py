@@ -103,7 +103,7 @@ def mean_and_deviation(values: list[float]) -> tuple[float | None, float | None]
     """Mean and sample standard deviation; of one value there is no deviation.
 
     >>> mean_and_deviation([1.0, 3.0])
-    (2.0, 1.4142135623730951)
+    (2.0, 1.414...)
     >>> mean_and_deviation([1.0]), mean_and_deviation([])
     ((1.0, None), (None, None))
     """

@@ -65,7 +65,7 @@ def test_an_image_is_found_with_its_form(
     report = audit_memory(process, [secret], sizes=[16], stop=True)
     assert not report.sound
     assert any(form in find and str(secret) in find for find in report.found)
-    assert Path(f"/proc/{process}/stat").read_text().split()[2] != "T", "it continues after the search"
+    assert Path(f"/proc/{process}/stat").read_text(encoding="utf-8").split()[2] != "T", "it continues after the search"
 
 
 def test_nothing_is_found_in_a_process_without_the_image(secret: Path, holder: Holder) -> None:

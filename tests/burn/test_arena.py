@@ -19,7 +19,7 @@ from crodobo.core.query import Query
 def flags_at(address: int) -> set[str]:
     """The kernel's flags for the memory at an address."""
     inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
         first = line.split(maxsplit=1)[0]
         if "-" in first and not first.endswith(":"):
             start, end = (int(bound, 16) for bound in first.split("-"))

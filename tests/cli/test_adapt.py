@@ -31,7 +31,7 @@ def picture(number: int) -> bytes:
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -95,7 +95,7 @@ def test_it_says_first_that_images_are_deleted_and_last_where_the_predictions_ar
     assert "queries 3, 3 in all" in said
     assert [path.name for path in inbox.iterdir()] == ["quarantine"]
     assert {path.name for path in (inbox / "quarantine").iterdir()} == {"broken.png", "broken.png.reason.txt"}
-    summary = json.loads(Path(f"{predictions}.state/summary.json").read_text())
+    summary = json.loads(Path(f"{predictions}.state/summary.json").read_text(encoding="utf-8"))
     found = rows(predictions)
     assert (summary["predicted"], summary["quarantined"], len(found)) == (10, 1, 10)
     assert sum(summary["classes"].values()) == 10
@@ -241,7 +241,7 @@ def test_a_signal_ends_it_in_order(
         process.join(30)
         assert process.exitcode == (0 if watch else 130)
         writer.write(picture(7))
-    summary = json.loads(Path(f"{predictions}.state/summary.json").read_text())
+    summary = json.loads(Path(f"{predictions}.state/summary.json").read_text(encoding="utf-8"))
     assert (summary["predicted"], summary["quarantined"]) == (10, 1)
     assert [path.name for path in inbox.glob("*.png")] == ["slow.png"]
     os.utime(slow, (10**9, 10**9))

@@ -64,7 +64,7 @@ def usual(served: Any, folder: Path, predictions: Path, key_file: Path) -> list[
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -76,7 +76,7 @@ def test_each_image_gets_a_row_with_its_receipt(
     assert "12 of 12 images predicted" in out
     found = rows(predictions)
     assert sorted(row["file"] for row in found) == sorted(str(folder / f"{number}.png") for number in range(12))
-    ledger = (served.state / "ledger.jsonl").read_text()
+    ledger = (served.state / "ledger.jsonl").read_text(encoding="utf-8")
     for row in found:
         assert row["label"] in ("cat", "dog")
         assert float(row["p(cat)"]) + float(row["p(dog)"]) == pytest.approx(1, abs=1e-5)
@@ -100,13 +100,13 @@ def test_a_send_that_is_killed_goes_on_with_the_rest(
 ) -> None:
     one_by_one = ("--batch", "1", "--concurrency", "1", "--delete", "--quiet")
     with subprocess.Popen(command(*usual, *one_by_one)) as process:
-        while not (predictions.exists() and len(predictions.read_text().splitlines()) > 2):
+        while not (predictions.exists() and len(predictions.read_text(encoding="utf-8").splitlines()) > 2):
             assert process.poll() is None, "it ended before"
             time.sleep(0.005)
         process.kill()
     there = len(rows(predictions))
     assert 2 <= there < 12
-    with predictions.open("a") as file:
+    with predictions.open("a", encoding="utf-8") as file:
         file.write("images/torn.png,ca")  # what a crash may leave of a row
     assert crodobo(*usual, *one_by_one)[0] == 0
     names = [row["file"] for row in rows(predictions)]
@@ -145,7 +145,7 @@ def test_what_was_written_into_a_file_while_it_was_read_is_not_deleted(
 def test_ctrl_c_ends_in_order(command: Command, crodobo: Crodobo, usual: list[str | Path], predictions: Path) -> None:
     slow = ("--batch", "1", "--concurrency", "1", "--quiet")
     with subprocess.Popen(command(*usual, *slow), stderr=subprocess.PIPE, text=True) as process:
-        while not (predictions.exists() and len(predictions.read_text().splitlines()) > 1):
+        while not (predictions.exists() and len(predictions.read_text(encoding="utf-8").splitlines()) > 1):
             assert process.poll() is None, "it ended before"
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
@@ -232,7 +232,7 @@ def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
     assert "no valid API key" in crodobo(*without)[2]
     monkeypatch.setenv("CRODOBO_KEY", "crodobo_wrong")
     assert "Check the key." in crodobo(*without)[2]
-    monkeypatch.setenv("CRODOBO_KEY", key_file.read_text().strip())
+    monkeypatch.setenv("CRODOBO_KEY", key_file.read_text(encoding="utf-8").strip())
     assert crodobo(*without)[0] == 0
     assert "cannot be read (No such file" in crodobo(*without, "--key-file", tmp_path / "none")[2]
 

@@ -239,10 +239,10 @@ def test_an_image_of_one_row_or_column_is_decoded(size: tuple[int, int]) -> None
 )
 def test_a_decompression_bomb_is_refused_before_memory_is_allocated(content: bytes) -> None:
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(BadImage, match="89,478,485 pixels, a decompression bomb"):
         decode(content, SQUARE)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
 

@@ -31,7 +31,7 @@ def numbered(count: int) -> ArrayPictures:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.001)

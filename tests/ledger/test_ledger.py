@@ -39,7 +39,7 @@ def write(path: Path, sessions: tuple[int, ...] = (3,), key: SigningKey | None =
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def found(path: Path, **options: Any) -> list[str]:
@@ -190,7 +190,7 @@ def test_a_ledger_that_is_replaced_while_it_is_open_is_noticed(path: Path) -> No
     with Ledger(path) as ledger:
         ledger.begin(SETTINGS)
         path.rename(path.with_name("moved"))
-        path.write_text("")
+        path.write_text("", encoding="utf-8")
         with pytest.raises(CrodoboError, match="replaced"):
             ledger.burned(samples=1, wiped=1)
         path.unlink()

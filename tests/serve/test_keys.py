@@ -33,8 +33,8 @@ def add(crodobo: Crodobo, file: Path) -> Callable[..., str]:
 def test_a_key_is_printed_once_and_only_its_hash_is_stored(file: Path, add: Callable[..., str]) -> None:
     key = add("shop")
     assert len(key) > 40
-    assert key not in file.read_text()
-    assert hashlib.sha256(key.encode()).hexdigest() in file.read_text()
+    assert key not in file.read_text(encoding="utf-8")
+    assert hashlib.sha256(key.encode()).hexdigest() in file.read_text(encoding="utf-8")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
@@ -69,7 +69,7 @@ def test_a_file_without_keys_lets_nobody_in_and_a_key_can_be_added(
 def test_a_damaged_file_leaves_the_keys_valid(file: Path, add: Callable[..., str]) -> None:
     key = add("shop")
     keys = Keys(file)
-    file.write_text("[{")
+    file.write_text("[{", encoding="utf-8")
     assert keys.find(key)
 
 

@@ -165,7 +165,7 @@ class Page:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
         self.expected: set[str] = set()  # texts that the console may contain
-        self.wait = WebDriverWait(driver, 10, poll_frequency=0.05)
+        self.wait = WebDriverWait(driver, 60, poll_frequency=0.05)
 
     def open(self, url: str, key: str | None = None) -> None:
         self.driver.get(url)

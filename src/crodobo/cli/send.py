@@ -106,7 +106,7 @@ def send(
 def read_key(path: Path | None) -> str | None:
     """The key, from a file or the environment: others could see it on the command line."""
     try:
-        return path.read_text().strip() if path else os.environ.get(KEY)
+        return path.read_text(encoding="utf-8").strip() if path else os.environ.get(KEY)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BadSettings(f"The key file {path} cannot be read ({reason}).", settings=("key_file",)) from None

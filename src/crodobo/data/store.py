@@ -117,7 +117,7 @@ def _marker(path: Path) -> Path:
 def _progress(path: Path) -> tuple[int, int]:
     """How many pictures are decoded, and of how many."""
     try:
-        content = json.loads(_marker(path).read_text())
+        content = json.loads(_marker(path).read_text(encoding="utf-8"))
         return int(content["done"]), int(content["of"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0, -1

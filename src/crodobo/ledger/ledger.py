@@ -51,7 +51,7 @@ class Ledger:
     >>> with Ledger(Path(folder.name) / "ledger.jsonl") as ledger:
     ...     ledger.begin({"seed": 0})
     ...     receipt = ledger.burned(samples=64, wiped=65536)
-    >>> [json.loads(line)["kind"] for line in ledger.path.read_text().splitlines()]
+    >>> [json.loads(line)["kind"] for line in ledger.path.read_text(encoding="utf-8").splitlines()]
     ['header', 'query', 'closed']
     >>> folder.cleanup()
     """

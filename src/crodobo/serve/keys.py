@@ -98,7 +98,7 @@ class Keys:
 def read_keys(path: Path) -> list[StoredKey]:
     """Read the stored keys of a file. A file without keys is valid and lets nobody in."""
     try:
-        return [StoredKey.model_validate(entry) for entry in json.loads(path.read_text())]
+        return [StoredKey.model_validate(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except OSError as error:
         raise BadData(f"The key file {path} cannot be read ({error.strerror}).", MAKE_ONE, settings=("keys",)) from None
     except (ValueError, ValidationError, TypeError):

@@ -73,16 +73,18 @@ def read(html: str) -> Reader:
 
 
 def test_the_page_is_well_formed_and_holds_the_table(page: Path) -> None:
-    reader = read(page.read_text())
+    reader = read(page.read_text(encoding="utf-8"))
     assert not reader.open
     assert reader.heads == ["method", "plane", "bike", "online", "one-pass"]
     assert [row[0] for row in reader.rows] == AS_WRITTEN
     assert reader.order == {}
-    assert page.read_text().count('class="aside"') == 2, "conda, among the accuracies and among the costs"
+    assert page.read_text(encoding="utf-8").count('class="aside"') == 2, (
+        "conda, among the accuracies and among the costs"
+    )
 
 
 def test_the_page_needs_nothing_from_outside(page: Path) -> None:
-    html = page.read_text()
+    html = page.read_text(encoding="utf-8")
     sources = re.findall(r'(?:src|href)="([^"]{0,60})', html)
     assert sources
     assert all(source.startswith(("data:image/png;base64,", "runs/")) for source in sources)
@@ -90,7 +92,7 @@ def test_the_page_needs_nothing_from_outside(page: Path) -> None:
 
 
 def test_failures_are_shown_and_escaped(page: Path) -> None:
-    html = page.read_text()
+    html = page.read_text(encoding="utf-8")
     assert "<h2>Failed runs</h2>" in html
     assert "<b>mdd, seed 0</b>: no &lt;room&gt; &amp; &#34;no time&#34;" in html
     assert "runs/mdd-seed0" not in html
@@ -98,14 +100,14 @@ def test_failures_are_shown_and_escaped(page: Path) -> None:
 
 def test_a_page_without_failures_does_not_mention_any(fabricate: Fabricate, tmp_path: Path) -> None:
     write_comparison(fabricate([Entry("ent", "ent", "ent")], {"ent": [50.0]}))
-    assert "Failed runs" not in (tmp_path / "report.html").read_text()
+    assert "Failed runs" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_page_of_a_study_has_its_figures_and_description(fabricate: Fabricate, tmp_path: Path) -> None:
     study = STUDIES["tau"]
     online = {entry.key: [50.0 + number, 51.0] for number, entry in enumerate(study.entries)}
     write_comparison(fabricate(study.entries, online), study)
-    html = (tmp_path / "report.html").read_text()
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Study tau on glyphs" in html
     assert "<h2>Sensitivity</h2>" in html
     assert html.count("data:image/png;base64,") == 2
@@ -117,12 +119,12 @@ def test_a_page_is_written_even_if_everything_failed(fabricate: Fabricate, tmp_p
     for study in (None, STUDIES["tau"], STUDIES["orders"]):
         entries = study.entries if study else [Entry("ent", "ent", "ent")]
         write_comparison(fabricate(entries, {}, problems={"ent, seed 0": "no room"}), study)
-        assert "no room" in (tmp_path / "report.html").read_text()
+        assert "no room" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not (tmp_path / "streaming.png").exists()
 
 
 def test_the_data_is_json_with_everything_measured(page: Path) -> None:
-    data = json.loads((page.parent / "comparison.json").read_text())
+    data = json.loads((page.parent / "comparison.json").read_text(encoding="utf-8"))
     assert data["entries"]["crodobo"]["online"]["0"]["online_accuracy"] == pytest.approx(1.0)
     assert data["entries"]["mdd"]["online"] == {}
     assert data["entries"]["conda"]["keeps_target"] is True
@@ -133,7 +135,7 @@ def clicked(chromium: str, page: Path, script: str) -> Reader:
     """The page in a browser after a script. `heads` are the headings of the first table."""
     copy = page.with_name("clicked.html")
     heads = 'const heads = [...document.querySelector("table.sortable").tHead.rows[0].cells];'
-    copy.write_text(page.read_text().replace("</body>", f"<script>{heads}{script}</script></body>"))
+    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", f"<script>{heads}{script}</script></body>"))
     shown = subprocess.run(
         [
             *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
@@ -173,6 +175,6 @@ def test_a_click_on_a_heading_sorts_the_table(
     shown = clicked(chromium, page, script)
     assert [row[0] for row in shown.rows] == names
     assert shown.order == order
-    written = {row[0]: row for row in read(page.read_text()).rows}
+    written = {row[0]: row for row in read(page.read_text(encoding="utf-8")).rows}
     assert all(row == written[row[0]] for row in shown.rows), "rows move whole"
     assert shown.tables == 2

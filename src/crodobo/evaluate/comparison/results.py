@@ -71,11 +71,11 @@ def collect_results(plan: Plan, problems: dict[str, str]) -> Results:
             if task.name != entry.key or task.title in problems:
                 continue
             if task.kind == "online" and (task.folder / "result.json").exists():
-                row.online[task.seed] = json.loads((task.folder / "result.json").read_text())
+                row.online[task.seed] = json.loads((task.folder / "result.json").read_text(encoding="utf-8"))
                 with (task.folder / "curve.csv").open(newline="") as file:
                     row.curves[task.seed] = [float(line["online_accuracy"]) for line in csv.DictReader(file)]
             elif task.kind == "offline" and (task.folder / "offline.json").exists():
-                row.offline[task.seed] = json.loads((task.folder / "offline.json").read_text())
+                row.offline[task.seed] = json.loads((task.folder / "offline.json").read_text(encoding="utf-8"))
         rows.append(row)
     return Results(plan, rows, problems)
 
@@ -86,7 +86,7 @@ def include_earlier_runs(plan: Plan) -> Plan:
     seeds = set(plan.seeds)
     for path in [*plan.folder.glob("runs/*/result.json"), *plan.folder.glob("offline/*/offline.json")]:
         try:
-            result = json.loads(path.read_text())
+            result = json.loads(path.read_text(encoding="utf-8"))
             name, seed = result["method"], int(result["seed"])
             entry = entries.get(name) or Entry(name, name, name)
             same = RunSettings.identity_of(result["settings"]) == plan.settings(entry, seed).identity

@@ -160,7 +160,7 @@ def finished_result(task: Task) -> dict[str, Any] | None:
     if task.kind == "online":
         return finished(task.folder, task.settings)
     try:
-        result: dict[str, Any] = json.loads((task.folder / "offline.json").read_text())
+        result: dict[str, Any] = json.loads((task.folder / "offline.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     same = task.settings.identity_of(result["settings"]) == task.settings.identity

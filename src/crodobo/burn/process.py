@@ -38,10 +38,9 @@ class ProcessMemory:
         except PermissionError:
             for descriptor in opened:
                 os.close(descriptor)
-            raise BadData(
-                f"The memory of process {process} is not readable: it is closed to others, or belongs to another user.",
-                "Run the search as root.",
-            ) from None
+            reason = "it is closed to others, or belongs to another user"
+            problem = f"The memory of process {process} is not readable: {reason}."
+            raise BadData(problem, "Run the search as root.") from None
         return cls(*opened)
 
     def close(self) -> None:

@@ -20,11 +20,8 @@ SHOWN = 3  # finds that a message names
 def check_proving(every: int | None, burn: str) -> None:
     """Refuse repeated proofs unless burning is strict: any other level leaves traces."""
     if every and burn != "strict":
-        raise BadSettings(
-            "Searching the memory between queries proves something only under strict burning.",
-            "Turn the searches off, or choose strict burning.",
-            settings=("prove_every", "burn"),
-        )
+        problem = "Searching the memory between queries proves something only under strict burning."
+        raise BadSettings(problem, "Turn the searches off, or choose strict burning.", settings=("prove_every", "burn"))
 
 
 def prove_at_start(method: Method, memory: Memory, size: int, note: Callable[[str], None]) -> Scan | None:

@@ -48,11 +48,6 @@ def verify(lines: Iterable[bytes], check_signature: SignatureCheck | None = None
     """Verify the lines of a ledger. Each includes its line end, except perhaps the last.
 
     With `check_signature`, signatures are verified too.
-
-    >>> from crodobo.ledger.entry import seal
-    >>> last = Closed(sequence=7, time="2030-01-02T03:04:05.678+00:00", previous="0" * 64, end="finished", queries=2)
-    >>> verify([seal(last) + b"\\n"]).damage
-    ['Line 1 is not a header: the lines before number 7 are missing.']
     """
     return _Verifier(check_signature).run(lines)
 

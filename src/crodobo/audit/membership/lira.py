@@ -22,9 +22,9 @@ def usual_variance(runs: int) -> Variance:
 def lira(confidence: np.ndarray, members: np.ndarray, variance: Variance = "global") -> np.ndarray:
     """Log-likelihood ratio of membership for each sample in each run, from the runs outside its pair.
 
-    The confidences of a sample (runs × samples: the logit of the true label's probability) are modelled as normal, with
-    one mean in runs that streamed it, its `members` (runs × samples), and another in the rest. The variance is that of
-    each sample, or `global`: one for all members, and one for all non-members.
+    `confidence` (runs × samples) is the logit of the true label's probability. It is modelled as normal, with one mean
+    in runs that streamed the sample and another in the rest; `members` (runs × samples) says which did. `variance` is
+    estimated for each `sample`, or it is `global`: one for all members, and one for all non-members.
 
     >>> members = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [0, 1], [1, 0]], dtype=bool)
     >>> noise = np.array([[0.1, 0.2], [0.2, 0.0], [0.0, 0.1], [0.1, 0.1], [0.2, 0.0], [0.1, 0.2]])

@@ -38,7 +38,7 @@ class Curve:
 class Scores:
     """Scores of all samples in all runs, sorted once. One threshold applies to all runs, as for a real attacker.
 
-    A higher score means a more likely member. Scores and members, which each run streamed, are runs × samples.
+    A higher score means a more likely member. `members` says which samples each run streamed; both are runs × samples.
     """
 
     def __init__(self, scores: np.ndarray, members: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import io
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -196,6 +197,19 @@ def test_an_unreadable_file_is_a_finding(secret: Path, folder: Path, monkeypatch
     assert "noise.bin is not readable (Permission denied)" in found
 
 
+def test_an_unreadable_folder_is_a_finding(secret: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.scandir
+
+    def refuse(path: str) -> object:
+        if path.endswith("state"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    (found,) = audit_disk(folder, [secret], sizes=[SIZE]).found
+    assert found == f"{folder / 'state'} is not readable (Permission denied) and was not searched."
+
+
 def test_links_are_not_followed(secret: Path, folder: Path) -> None:
     (folder / "link.png").symlink_to(secret)
     assert audit_disk(folder, [secret], sizes=[SIZE]).sound
@@ -230,6 +244,11 @@ def test_a_pattern_across_two_chunks_is_found_once(place: int) -> None:
     content = bytearray(CHUNK + 100)
     content[place : place + 32] = piece
     assert [found for _, found in Searcher([Pattern(piece, "a", "b")]).find(bytes(content))] == [place]
+
+
+def test_a_payload_starts_after_the_header() -> None:
+    assert payload_start(b"\x89PNG header IDAT picture") == 16
+    assert payload_start(b"\xff\xd8\xff\xc4\x00\x04..\xff\xda picture") == 10
 
 
 def test_jpeg_tables_are_skipped_even_with_a_thumbnail_in_the_header() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crodobo.audit.membership.findings import ATTACKS, attack_all
 from crodobo.audit.membership.inclusion import check_runs, choose_pool, draw_members, shadows_of
-from crodobo.audit.membership.lira import lira
+from crodobo.audit.membership.lira import lira, usual_variance
 from crodobo.audit.membership.report import in_words
 from crodobo.audit.membership.rmia import rmia
 from crodobo.audit.membership.roc import Curve, Scores
@@ -53,9 +53,10 @@ def test_pairs_are_random_and_repeatable() -> None:
     assert len(drawn) == 12
 
 
-def test_a_pool_has_no_repeats() -> None:
+def test_a_pool_is_sorted_and_has_no_repeats() -> None:
     pool = choose_pool(100, 30, seed=0)
     assert len(set(pool.tolist())) == 30
+    assert pool.tolist() == sorted(pool.tolist())
     assert choose_pool(100, None, seed=0).tolist() == choose_pool(100, 200, seed=0).tolist() == list(range(100))
 
 
@@ -83,6 +84,10 @@ def test_the_logit_of_a_probability_near_one_is_exact() -> None:
 
 
 # LiRA
+
+
+def test_each_sample_has_its_own_variance_only_if_there_are_many_runs() -> None:
+    assert (usual_variance(32), usual_variance(128)) == ("global", "sample")
 
 
 @pytest.mark.parametrize("variance", ["global", "sample"])

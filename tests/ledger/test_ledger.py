@@ -295,6 +295,7 @@ def test_each_receipt_names_the_settings_of_its_session(path: Path) -> None:
         (4, "query 4 has predictions and no receipt: the process ended in between."),
         (6, "queries 4 to 6 were processed without this ledger."),
         (1, "it continues from the checkpoint after query 1; queries 2 to 3 were repeated and erased again."),
+        (2, "it continues from the checkpoint after query 2; query 3 was repeated and erased again."),
         (0, "the stream restarts with query 1."),
     ],
 )

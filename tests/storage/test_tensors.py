@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from crodobo.storage.tensors import HEADER, UnreadableTensors, load_header, load_tensors, save_tensors
+from crodobo.storage.tensors import HEADER, UnreadableTensors, load_header, load_tensors, save_tensors, with_prefix
 
 TENSORS = {"a.x": torch.arange(6).reshape(2, 3), "b.x": torch.tensor(0.5, dtype=torch.float64)}
 
@@ -28,6 +28,10 @@ def test_tensors_and_header_are_read_as_they_were_saved(path: Path) -> None:
     for name, value in tensors.items():
         assert torch.equal(value, TENSORS[name])
         assert value.dtype == TENSORS[name].dtype
+
+
+def test_tensors_are_selected_by_a_prefix() -> None:
+    assert list(with_prefix("a.", TENSORS)) == ["x"]
 
 
 def test_a_tensor_that_is_not_contiguous_is_saved(tmp_path: Path) -> None:

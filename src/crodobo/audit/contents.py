@@ -20,12 +20,7 @@ BASE64 = re.compile(rb"[A-Za-z0-9+/]{64,}={0,2}")
 def contents(
     name: str, content: Content, skipped: Callable[[str], None], depth: int = 0
 ) -> Iterator[tuple[str, Content]]:
-    """The content itself and everything packed in it, with names. Calls `skipped` for anything it cannot unpack.
-
-    >>> packed = gzip.compress(b"a picture")
-    >>> [name for name, _ in contents("log.gz", packed, print)]
-    ['log.gz', 'log.gz, unpacked']
-    """
+    """The content itself and everything packed in it, with names. Calls `skipped` for anything it cannot unpack."""
     yield name, content
     for member, unpacked in _members(name, content, skipped):
         if depth == DEPTH:
@@ -35,10 +30,7 @@ def contents(
 
 
 def _members(name: str, content: Content, skipped: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
-    packed = content[:2] in (b"PK", b"\x1f\x8b")
-    if packed and len(content) > LARGEST:
-        skipped(f"{name} is larger than {LARGEST // 2**20} MB and was not unpacked.")
-    elif packed:
+    if content[:2] in (b"PK", b"\x1f\x8b"):
         try:
             yield from _unpacked(name, content)
         except UNPACKING_ERRORS as error:
@@ -50,6 +42,8 @@ def _members(name: str, content: Content, skipped: Callable[[str], None]) -> Ite
 
 
 def _unpacked(name: str, content: Content) -> Iterator[tuple[str, bytes]]:
+    if len(content) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST // 2**20} MB")
     if content[:2] != b"PK":
         with gzip.open(io.BytesIO(content)) as file:
             yield f"{name}, unpacked", _read(file)

@@ -3,6 +3,7 @@
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from crodobo.audit.contents import Content, contents
@@ -22,38 +23,37 @@ UNSEEN = (
 
 
 def audit_disk(folder: Path, images: list[Path], *, sizes: list[int] | None = None, fit: str | None = None) -> Report:
-    """Search all files of a folder for traces of images.
+    """Search all files of a folder for traces of images, given as files or folders.
 
-    Parameters
-    ----------
-    folder
-        Files that a run wrote.
-    images
-        Image files to search for, or folders of them.
-    sizes
-        The side lengths in pixels that the images may have been resized to. Default: those of the models in the folder.
-    fit
-        How the images were made square. Default: all ways.
+    `sizes` are the side lengths in pixels that the images may have been resized to; by default those of the models in
+    the folder. `fit` says how they were made square; by default all ways are searched for.
     """
     if not folder.is_dir():
         raise BadData(f"There is no folder {folder} to search.", "Check the path.")
     images = find_images(images)
-    files, report = sorted(_files(folder)), Report(unseen=list(UNSEEN))
+    report = Report(unseen=list(UNSEEN))
+
+    def note_unreadable(path: Path | str, error: OSError) -> None:
+        report.found.append(f"{path} is not readable ({error.strerror}) and was not searched.")
+
+    walk = os.walk(folder, onerror=lambda error: note_unreadable(error.filename, error))  # does not follow links
+    paths = [Path(place, name) for place, _, names in walk for name in names]
+    files = sorted(path for path in paths if path.is_file() and not path.is_symlink())
     sizes = sorted(set(sizes or _model_sizes(files)))
     searcher = Searcher(_patterns(images, make_forms(sizes, fit), report))
 
-    found: dict[tuple[str, str, str], int] = {}  # file, image, form: first position
+    found: dict[str, int] = {}  # file and pattern: first position
     searched = 0
     for path in files:
         try:
             content = _open(path)
         except OSError as error:
-            report.found.append(f"{path} is not readable ({error.strerror}) and was not searched.")
+            note_unreadable(path, error)
             continue
         searched += len(content)
         for name, unpacked in contents(str(path), content, report.noted.append):
             for pattern, position in searcher.find(unpacked):
-                found.setdefault((name, pattern.image, pattern.form), position)
+                found.setdefault(f"{name}: {pattern.form} of {pattern.image}", position)
     pixels = "".join(f", pixels at {size}×{size} (bytes and floats, CHW and HWC, grey and colour)" for size in sizes)
     report.checked += [
         f"{len(files)} files under {folder}, {searched} bytes, and everything packed in them.",
@@ -61,9 +61,7 @@ def audit_disk(folder: Path, images: list[Path], *, sizes: list[int] | None = No
     ]
     if not sizes:
         report.unseen.insert(0, "Pixels: no model in the folder tells their size. Give the image size.")
-    report.add_found(
-        [f"{name}: {form} of {image}, at byte {position}." for (name, image, form), position in found.items()]
-    )
+    report.add_found([f"{what}, at byte {position}." for what, position in found.items()])
     return report
 
 
@@ -80,15 +78,6 @@ def _patterns(images: list[Path], forms: list[Form], report: Report) -> Iterator
             report.noted.append(f"{image} is too plain to search for its pixels.")
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """All regular files, including hidden ones. Links are not followed."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = Path(place, name)
-            if path.is_file() and not path.is_symlink():
-                yield path
-
-
 def _open(path: Path) -> Content:
     """A file's content, mapped into memory."""
     with path.open("rb") as file:
@@ -100,8 +89,6 @@ def _model_sizes(files: list[Path]) -> list[int]:
     sizes = []
     for path in files:
         if path.suffix == ".safetensors":
-            try:
+            with suppress(UnreadableTensors, ValueError, TypeError, KeyError, IndexError):
                 sizes.append(int(load_header(path)["shape"][-1]))
-            except (UnreadableTensors, ValueError, TypeError, KeyError, IndexError):
-                continue
     return sizes

@@ -18,6 +18,10 @@ SIGNED = (
     "you kept elsewhere shows those.",
 )
 COMPARED = ("Changes made before you kept that hash.",)
+UNCLOSED = (
+    "It ends without a closing line: the process was killed, or lines were cut off at the end. Accept an unclosed "
+    "ledger if you know that the process was killed."
+)
 MEMORY = "Memory, swap and disk: a receipt is the program's own statement that it overwrote a query."
 
 
@@ -26,16 +30,8 @@ def audit_ledger(
 ) -> Report:
     """Verify a ledger.
 
-    Parameters
-    ----------
-    path
-        The ledger.
-    public_key
-        The key that must have signed the entries, 64 hexadecimal digits.
-    expect_head
-        The hash that the last entry must have, kept elsewhere.
-    unclosed
-        Accept a ledger without a closing entry, as after a kill.
+    `public_key` must have signed the entries, and `expect_head` must be the hash of the last one; both are hexadecimal
+    digits. `unclosed` accepts a ledger without a closing entry, as after a kill.
     """
     try:
         with path.open("rb") as file:
@@ -68,22 +64,19 @@ def _check_key(report: Report, found: Verification, given: str | None, used: str
         report.checked.append(f"{found.signatures} signatures, with {whose}.")
     if given and found.header and stated != given:
         report.found.append("The header names another public key." if stated else "The ledger is not signed.")
+    elif stated and not given and used:
+        report.unseen.append("Whose key the header names: check with the public key that you know.")
     elif stated and not given:
-        report.unseen.append(
-            "Whose key the header names: check with the public key that you know."
-            if used
-            else 'Whether the signatures are valid: that needs pip install "crodobo[sign]".'
-        )
+        report.unseen.append('Whether the signatures are valid: that needs pip install "crodobo[sign]".')
 
 
 def _check_end(report: Report, found: Verification, expected: str | None, *, accept_unclosed: bool) -> None:
     if found.unended:
         report.found.append(f"Line {found.lines} has no line end: it was cut short, by a crash or by hand.")
     elif found.torn:
-        report.found.append(
-            f"Line {found.lines + 1} is cut short, by a crash or by hand. The program removes it at its next start."
-        )
-    if not found.lines and not found.torn:
+        torn = f"Line {found.lines + 1} is cut short, by a crash or by hand."
+        report.found.append(f"{torn} The program removes it at its next start.")
+    elif not found.lines:
         report.found.append("The ledger is empty.")
     if expected:
         report.checked.append(f"The last hash against {expected}.")
@@ -93,7 +86,4 @@ def _check_end(report: Report, found: Verification, expected: str | None, *, acc
         if accept_unclosed:
             report.noted.append("It ends without a closing line.")
         else:
-            report.found.append(
-                "It ends without a closing line: the process was killed, or lines were cut off at the end. Accept an "
-                "unclosed ledger if you know that the process was killed."
-            )
+            report.found.append(UNCLOSED)

@@ -29,22 +29,11 @@ def audit_memory(
     fit: str | None = None,
     stop: bool = False,
 ) -> Report:
-    """Search all memory that a process can write to.
+    """Search all memory that a process can write to for images, given as files or folders, and for other `contents`.
 
-    Parameters
-    ----------
-    process
-        Its number.
-    images
-        Image files to search for, or folders of them.
-    contents
-        Bytes to search for.
-    sizes
-        The side lengths in pixels that the images may have been resized to. Default: search for encoded bytes only.
-    fit
-        How the images were made square. Default: all ways.
-    stop
-        Stop the process during the search, so that nothing moves.
+    `sizes` are the side lengths in pixels that the images may have been resized to; by default only their encoded bytes
+    are searched for. `fit` says how they were made square; by default all ways are searched for. `stop` stops the
+    process during the search, so that nothing moves.
     """
     images = find_images(images) if images else []
     forms = make_forms(sizes or (), fit)
@@ -55,9 +44,8 @@ def audit_memory(
         patterns.append(Pattern(content, f"pattern {number}", "bytes"))
     if not patterns:
         raise BadData("There is nothing to search for.", "Name images or bytes.", settings=("pattern", "bytes"))
-    report, searcher = Report(unseen=list(UNSEEN)), Searcher(patterns)
-    memory = ProcessMemory.of(process)
-    found: dict[tuple[str, str, str], tuple[int, int]] = {}  # region, image, form: first address, count
+    report, searcher, memory = Report(unseen=list(UNSEEN)), Searcher(patterns), ProcessMemory.of(process)
+    found: dict[str, tuple[int, int]] = {}  # region and pattern: first address, count
     scanned = 0
     with contextlib.closing(memory), stopped(process) if stop else contextlib.nullcontext():
         regions = memory.regions()
@@ -67,9 +55,9 @@ def audit_memory(
                     scanned += min(CHUNK, len(content))
                     for pattern, position in searcher.find(content):
                         if position < CHUNK:
-                            key = (region.name, pattern.image, pattern.form)
-                            first, count = found.get(key, (address + position, 0))
-                            found[key] = (first, count + 1)
+                            what = f"{region.name}: {pattern.form} of {pattern.image}"
+                            first, count = found.get(what, (address + position, 0))
+                            found[what] = (first, count + 1)
             except OSError as error:
                 report.noted.append(f"{region.name} is not readable ({error.strerror}).")
     if not scanned:
@@ -80,12 +68,7 @@ def audit_memory(
     ]
     if images and not sizes:
         report.unseen.insert(0, "Pixels: give the image size that the process works with.")
-    report.add_found(
-        [
-            f"{region}: {form} of {image}, {count} pieces, from {first:#x}."
-            for (region, image, form), (first, count) in found.items()
-        ]
-    )
+    report.add_found([f"{what}, {count} pieces, from {first:#x}." for what, (first, count) in found.items()])
     return report
 
 
@@ -95,11 +78,8 @@ def stopped(process: int) -> Iterator[None]:
     try:
         os.kill(process, signal.SIGSTOP)
     except PermissionError:
-        raise BadData(
-            f"Process {process} cannot be stopped: it belongs to another user.",
-            "Search it while it runs.",
-            settings=("stop",),
-        ) from None
+        problem = f"Process {process} cannot be stopped: it belongs to another user."
+        raise BadData(problem, "Search it while it runs.", settings=("stop",)) from None
     try:
         yield
     finally:

@@ -36,11 +36,6 @@ class Form:
     grey: bool
     fit: Fit
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
-        return (1 if self.grey else 3, self.size, self.size)
-
 
 def make_forms(sizes: Iterable[int], fit: str | None) -> list[Form]:
     """Colour and grey forms of each size, with one way to make images square or with all."""
@@ -53,13 +48,15 @@ def find_images(paths: Iterable[Path]) -> list[Path]:
     images: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise BadData(f"There is no file or folder {path} to search for.", "Check the path.", settings=("pattern",))
+            raise _unusable(f"There is no file or folder {path} to search for.", "Check the path.")
         images += images_under(path) if path.is_dir() else [path]
     if not images:
-        raise BadData(
-            "There is no image to search for.", "Name image files, or a folder of them.", settings=("pattern",)
-        )
+        raise _unusable("There is no image to search for.", "Name image files, or a folder of them.")
     return images
+
+
+def _unusable(problem: str, remedy: str) -> BadData:
+    return BadData(problem, remedy, settings=("pattern",))
 
 
 def patterns_of(path: Path, forms: Iterable[Form], *, normalised: bool = False) -> Iterator[Pattern]:
@@ -70,7 +67,7 @@ def patterns_of(path: Path, forms: Iterable[Form], *, normalised: bool = False) 
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadData(f"{path} is not readable ({error.strerror}).", "Check the path.", settings=("pattern",)) from None
+        raise _unusable(f"{path} is not readable ({error.strerror}).", "Check the path.") from None
     seen: set[bytes] = set()
     for form, values in _forms_of(path, content, forms, normalised):
         for piece in pieces(values):
@@ -83,11 +80,9 @@ def _forms_of(path: Path, content: bytes, forms: Iterable[Form], normalised: boo
     yield "encoded bytes", np.frombuffer(content, np.uint8)[payload_start(content) :]
     for form in forms:
         try:
-            pixels = decode(content, form.shape, form.fit)
+            pixels = decode(content, (1 if form.grey else 3, form.size, form.size), form.fit)
         except BadImage as error:
-            raise BadData(
-                f"{path} cannot be searched for: {error.problem}.", "Leave it out.", settings=("pattern",)
-            ) from None
+            raise _unusable(f"{path} cannot be searched for: {error.problem}.", "Leave it out.") from None
         orders = {"grey": pixels} if form.grey else {"CHW": pixels, "HWC": pixels.transpose(1, 2, 0)}
         for order, values in orders.items():
             name = f"pixels at {form.size}×{form.size}, {order}"
@@ -103,11 +98,7 @@ def _forms_of(path: Path, content: bytes, forms: Iterable[Form], normalised: boo
 
 
 def pieces(values: np.ndarray) -> list[bytes]:
-    """Pieces of the values that are not plain, spread over them.
-
-    >>> len(pieces(np.arange(70, dtype=np.uint8))), len(pieces(np.zeros(70, dtype=np.uint8)))
-    (2, 0)
-    """
+    """Pieces of the values that are not plain, spread over them."""
     rows = values[: len(values) // PIECE * PIECE].reshape(-1, PIECE)
     distinct = 1 + np.count_nonzero(np.diff(np.sort(rows, axis=1), axis=1), axis=1)
     rows = rows[distinct >= DISTINCT]
@@ -116,13 +107,7 @@ def pieces(values: np.ndarray) -> list[bytes]:
 
 
 def payload_start(content: bytes) -> int:
-    """Where the image data of a file begins. The bytes before it are the same in many files.
-
-    >>> payload_start(b"\\x89PNG header IDAT picture")
-    16
-    >>> payload_start(b"\\xff\\xd8\\xff\\xc4\\x00\\x04..\\xff\\xda picture")
-    10
-    """
+    """Where the image data of a file begins. The bytes before it are the same in many files."""
     if content.startswith(b"\x89PNG"):
         return content.find(b"IDAT") + 4
     if content.startswith(b"BM"):

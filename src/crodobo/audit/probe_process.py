@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from crodobo.burn.hardening import harden
@@ -70,7 +70,7 @@ def process_canaries(case: ProbeCase, seed: str) -> tuple[list[float], list[floa
     memory, error = memory_for(case.burn), None
     for number in range(1, case.queries + 1):
         if number == case.queries and case.end != "in order":
-            method.learners[-1].update = failing_update(case.end)  # type: ignore[method-assign]
+            method.learners[-1].update = partial(fail, case.end)  # type: ignore[method-assign]
         try:
             burn_canary(method, memory, seed, case.query_size)
         except (RuntimeError, KeyboardInterrupt) as raised:
@@ -80,17 +80,12 @@ def process_canaries(case: ProbeCase, seed: str) -> tuple[list[float], list[floa
     return *input_scaling(method), error
 
 
-def failing_update(end: End) -> Callable[..., bool]:
+def fail(end: End, *_: Any) -> bool:
     """Replaces a learner's update and ends the step in the middle, while gradients and activations exist."""
-
-    def update(*arguments: Any) -> bool:
-        if end == "after Ctrl-C":
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # behind `&` a shell makes commands ignore it
-            os.kill(os.getpid(), signal.SIGINT)
-            return True
-        raise RuntimeError("planned failure")
-
-    return update
+    if end == "after Ctrl-C":
+        os.kill(os.getpid(), signal.SIGINT)
+        return True
+    raise RuntimeError("planned failure")
 
 
 if __name__ == "__main__":

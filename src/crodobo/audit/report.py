@@ -21,13 +21,7 @@ class Report:
         return not self.found
 
     def add_found(self, texts: Sequence[str]) -> None:
-        """Add the first finds, and the number of the others.
-
-        >>> report = Report()
-        >>> report.add_found([f"find {number}" for number in range(30)])
-        >>> report.found[-2:]
-        ['find 19', 'And 10 more.']
-        """
+        """Add the first finds, and the number of the others."""
         self.found += texts[:SHOWN]
         if len(texts) > SHOWN:
             self.found.append(f"And {len(texts) - SHOWN} more.")

@@ -26,15 +26,11 @@ UNSEEN = (
 
 def cases(queries: int, *, full: bool) -> list[ProbeCase]:
     """Strict cases, which must leave nothing, and one without burning, in which the search must find something."""
-    if full:
-        learners = [(1, False), (2, False), (2, True), (4, False), (4, True)]  # number, parallel
-        strict = [ProbeCase(network, *each) for network in (CONV, MLP, TRANSFORMER) for each in learners]
-    else:
-        strict = [ProbeCase(network) for network in (CONV, MLP, TRANSFORMER)]
-    broken = [ProbeCase(end="after an exception"), ProbeCase(end="after Ctrl-C")]
-    if full:
-        broken += [dataclasses.replace(case, parallel=False) for case in broken]
-    return [dataclasses.replace(case, queries=queries) for case in (*strict, *broken, ProbeCase(burn="off"))]
+    learners = [(1, False), (2, False), (2, True), (4, False), (4, True)] if full else [(2, True)]  # number, parallel
+    strict = [ProbeCase(network, *each) for network in (CONV, MLP, TRANSFORMER) for each in learners]
+    for way in (True, False) if full else (True,):
+        strict += [ProbeCase(parallel=way, end="after an exception"), ProbeCase(parallel=way, end="after Ctrl-C")]
+    return [dataclasses.replace(case, queries=queries) for case in (*strict, ProbeCase(burn="off"))]
 
 
 def self_test(chosen: list[ProbeCase], note: Callable[[str], None] = lambda text: None) -> Report:

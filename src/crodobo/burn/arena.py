@@ -20,34 +20,21 @@ MADV_WIPEONFORK = 18  # of Linux; missing in the mmap module
 
 @dataclass(eq=False)
 class _Chunk:
-    """Memory from the system, and the free ranges in it."""
+    """Memory from the system, and the sizes of the tensors in it by their offsets."""
 
     map: mmap.mmap
     address: int
-    free_ranges: list[tuple[int, int]] = field(default_factory=list)  # (offset, size), sorted
-
-    @property
-    def is_free(self) -> bool:
-        return self.free_ranges == [(0, len(self.map))]
+    used: dict[int, int] = field(default_factory=dict)
 
     def allocate(self, size: int) -> int | None:
-        """Reserve bytes. Returns their offset, or None if no free range is large enough."""
-        for index, (offset, available) in enumerate(self.free_ranges):
-            if available >= size:
-                rest = [(offset + size, available - size)] if available > size else []
-                self.free_ranges[index : index + 1] = rest
-                return offset
+        """Reserve bytes in the first gap that is large enough. Returns their offset, or None."""
+        start = 0
+        for offset, length in sorted([*self.used.items(), (len(self.map), 0)]):
+            if offset - start >= size:
+                self.used[start] = size
+                return start
+            start = offset + length
         return None
-
-    def release(self, offset: int, size: int) -> None:
-        """Free bytes, and merge adjacent free ranges."""
-        merged: list[tuple[int, int]] = []
-        for start, available in sorted([*self.free_ranges, (offset, size)]):
-            if merged and sum(merged[-1]) == start:
-                merged[-1] = (merged[-1][0], merged[-1][1] + available)
-            else:
-                merged.append((start, available))
-        self.free_ranges = merged
 
 
 class Arena(Memory):
@@ -68,7 +55,6 @@ class Arena(Memory):
 
     def __init__(self) -> None:
         self._chunks = [_map_chunk(SMALLEST)]  # fail now if the system refuses locked memory
-        self._allocations: dict[int, tuple[_Chunk, int, int]] = {}  # address of a tensor: chunk, offset, size
         self._lock = threading.Lock()  # the next query is read while one is being processed
 
     @property
@@ -89,19 +75,18 @@ class Arena(Memory):
         burned = super().burn(tensors)
         with self._lock:
             for tensor in tensors:
-                if allocation := self._allocations.pop(tensor.data_ptr(), None):
-                    chunk, offset, size = allocation
-                    chunk.release(offset, size)
+                for chunk in self._chunks:
+                    chunk.used.pop(tensor.data_ptr() - chunk.address, None)
             self._return_spare()
         return burned
 
     def _return_spare(self) -> None:
         """Return unused memory to the system, except what the next queries will probably need."""
-        spare = sum(len(chunk.map) for chunk in self._chunks if chunk.is_free)
+        spare = sum(len(chunk.map) for chunk in self._chunks if not chunk.used)
         for chunk in reversed(self._chunks[1:]):
             if spare <= SPARE:
                 return
-            if chunk.is_free:
+            if not chunk.used:
                 self._chunks.remove(chunk)
                 spare -= len(chunk.map)
 
@@ -114,20 +99,15 @@ class Arena(Memory):
         layout = torch.empty_like(tensor, device="meta")
         size = -(-extent(layout) // ALIGNMENT) * ALIGNMENT
         with self._lock:
-            chunk, offset = self._allocate(size)
-            self._allocations[chunk.address + offset] = (chunk, offset, size)
+            for chunk in self._chunks:
+                if (offset := chunk.allocate(size)) is not None:
+                    break
+            else:
+                chunk, offset = _map_chunk(max(size, SMALLEST)), 0
+                chunk.used[offset] = size
+                self._chunks.append(chunk)
         flat = torch.frombuffer(chunk.map, dtype=tensor.dtype, count=tensor.numel(), offset=offset)
         return flat.as_strided(layout.shape, layout.stride())
-
-    def _allocate(self, size: int) -> tuple[_Chunk, int]:
-        for chunk in self._chunks:
-            if (offset := chunk.allocate(size)) is not None:
-                return chunk, offset
-        chunk = _map_chunk(-(-max(size, SMALLEST) // mmap.PAGESIZE) * mmap.PAGESIZE)
-        self._chunks.append(chunk)
-        offset = chunk.allocate(size)
-        assert offset is not None
-        return chunk, offset
 
 
 def _map_chunk(size: int) -> _Chunk:
@@ -151,4 +131,4 @@ def _map_chunk(size: int) -> _Chunk:
             "standard burning.",
             settings=("query_size", "burn"),
         )
-    return _Chunk(memory, address, [(0, size)])
+    return _Chunk(memory, address)

@@ -22,11 +22,6 @@ class ProcessMemory:
     """All memory that a process can write to.
 
     Holds two open files. They keep giving access after the process has closed itself to others.
-
-    >>> own = ProcessMemory.of("self")
-    >>> any(region.name == "[stack]" for region in own.regions())
-    True
-    >>> own.close()
     """
 
     def __init__(self, maps: int, mem: int) -> None:
@@ -43,25 +38,22 @@ class ProcessMemory:
         except PermissionError:
             for descriptor in opened:
                 os.close(descriptor)
-            raise BadData(
-                f"The memory of process {process} is not readable: it is closed to others, or belongs to another user.",
-                "Run the search as root.",
-            ) from None
+            reason = "it is closed to others, or belongs to another user"
+            problem = f"The memory of process {process} is not readable: {reason}."
+            raise BadData(problem, "Run the search as root.") from None
         return cls(*opened)
 
     def close(self) -> None:
-        """Close the files."""
         os.close(self.maps)
         os.close(self.mem)
 
     def regions(self) -> list[Region]:
         """The regions at this moment."""
-        os.lseek(self.maps, 0, os.SEEK_SET)
-        text = b""
-        while part := os.read(self.maps, 2**20):
-            text += part
+        with open(self.maps, errors="replace", closefd=False) as file:
+            file.seek(0)
+            lines = file.readlines()
         regions = []
-        for line in text.decode(errors="replace").splitlines():
+        for line in lines:
             extent, permissions, _, _, _, *name = line.split(maxsplit=5)
             start, end = (int(bound, 16) for bound in extent.split("-"))
             if permissions.startswith("rw"):

@@ -6,9 +6,8 @@ from collections.abc import Callable
 import torch
 
 from crodobo.burn.canary import Canary
-from crodobo.burn.external_scan import scan_from_outside
 from crodobo.burn.hardening import harden
-from crodobo.burn.scan import Scan
+from crodobo.burn.scan import Scan, scan_from_outside
 from crodobo.core.memory import Memory
 from crodobo.core.query import Query
 from crodobo.data.decode import decode
@@ -21,11 +20,8 @@ SHOWN = 3  # finds that a message names
 def check_proving(every: int | None, burn: str) -> None:
     """Refuse repeated proofs unless burning is strict: any other level leaves traces."""
     if every and burn != "strict":
-        raise BadSettings(
-            "Searching the memory between queries proves something only under strict burning.",
-            "Turn the searches off, or choose strict burning.",
-            settings=("prove_every", "burn"),
-        )
+        problem = "Searching the memory between queries proves something only under strict burning."
+        raise BadSettings(problem, "Turn the searches off, or choose strict burning.", settings=("prove_every", "burn"))
 
 
 def prove_at_start(method: Method, memory: Memory, size: int, note: Callable[[str], None]) -> Scan | None:
@@ -93,7 +89,7 @@ def burn_canary(method: Method, memory: Memory, seed: str, size: int) -> None:
 
 
 def canary_query(shape: tuple[int, ...], memory: Memory, seed: str, size: int) -> Query:
-    """A query of canaries, decoded one by one."""
+    """A query of canaries, decoded one by one. Its variables are gone when the query is processed."""
     channels, height, width = shape
     decoded_shape = (channels if channels == 1 else 3, height, width)
     content = Canary(seed).encoded(decoded_shape)

@@ -33,10 +33,10 @@ def environment() -> dict[str, str]:
             "Install crodobo where there is a C compiler, or install libjemalloc, or choose standard burning.",
             settings=("burn",),
         )
-    variables = dict(os.environ) | SETTINGS | best[1] | {MARK: str(os.getpid())}
-    if "LD_PRELOAD" in best[1] and (others := os.environ.get("LD_PRELOAD")):
-        variables["LD_PRELOAD"] = f"{best[1]['LD_PRELOAD']}:{others}"
-    return variables
+    variables = dict(best[1])
+    if "LD_PRELOAD" in variables and (others := os.environ.get("LD_PRELOAD")):
+        variables["LD_PRELOAD"] += f":{others}"
+    return dict(os.environ) | SETTINGS | variables | {MARK: str(os.getpid())}
 
 
 def relaunch() -> None:

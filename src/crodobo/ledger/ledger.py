@@ -10,9 +10,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from pydantic import ValidationError
@@ -32,17 +30,10 @@ End = Literal["finished", "stopped", "failed"]
 
 
 class Ledger:
-    """The one writer of a ledger. Leaving its `with` block writes the closing entry.
+    """The one writer of a ledger. Leaving its `with` block writes the closing entry. A `key` signs each entry.
 
     An existing ledger is verified first. A last line that a crash tore is cut off; any other damage is refused, and the
-    file stays as it is.
-
-    Parameters
-    ----------
-    path
-        The file. `begin` creates it.
-    key
-        Signs each entry.
+    file stays as it is. `begin` creates a new one.
 
     Examples
     --------
@@ -63,33 +54,30 @@ class Ledger:
         self.last_query = 0  # query number of the last receipt
         self._key = key
         self._descriptor: int | None = None
-        self._begun = False
         self._sequence = self._cut = 0
-        self._settings = ""
+        self._settings: str | None = None  # digest; set between `begin` and `close`
         if os.path.lexists(path):
             self._open()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close("finished")
         else:
             with contextlib.suppress(CrodoboError):  # report the first error, not this one
                 self.close("stopped" if issubclass(kind, Interrupted) else "failed")
 
-    def begin(self, settings: dict[str, Any], after: int = 0, scan: Mapping[str, float] | None = None) -> None:
+    def begin(self, settings: dict[str, Any], after: int = 0, scan: dict[str, float] | None = None) -> None:
         """Write the header, or the entry that resumes the ledger.
 
         `after` is the number of the query before the next one. `scan` are the numbers of the search for a test query.
         """
         if self._descriptor is None:
             self._open()
-        self._settings, self.last_query, self._begun = digest_of(settings), after, True
-        values = {"version": __version__, "after": after, "scan": None if scan is None else dict(scan)}
+        self._settings, self.last_query = digest_of(settings), after
+        values = {"version": __version__, "after": after, "scan": scan}
         if self.head is None:
             public = self._key.public if self._key else None
             self._add(Header, ledger=secrets.token_hex(16), public_key=public, **values)
@@ -98,15 +86,14 @@ class Ledger:
         else:
             self._add(Resumed, cut=self._cut, **values)
 
-    def burned(self, *, samples: int, wiped: int, scan: Mapping[str, float] | None = None) -> str:
+    def burned(self, *, samples: int, wiped: int, scan: dict[str, float] | None = None) -> str:
         """Write the receipt of the next query and return its id. When this returns, the receipt is on disk.
 
         `scan` are the numbers of a search for traces; `found` counts them.
         """
-        query, name = self.last_query + 1, secrets.token_hex(16)
-        numbers = None if scan is None else dict(scan)
-        self._add(Receipt, id=name, query=query, samples=samples, wiped=wiped, scan=numbers)
-        self.last_query = query
+        name = secrets.token_hex(16)
+        self._add(Receipt, id=name, query=self.last_query + 1, samples=samples, wiped=wiped, scan=scan)
+        self.last_query += 1
         self.queries += 1
         return name
 
@@ -115,23 +102,22 @@ class Ledger:
         if self._descriptor is None:
             return
         try:
-            if self._begun:
+            if self._settings:
                 self._add(Closed, end=end, queries=self.queries)
         finally:
             os.close(self._descriptor)
-            self._descriptor, self._begun = None, False
+            self._descriptor = self._settings = None
 
     def _add(self, kind: type[AnyEntry], **values: Any) -> None:
-        if self._descriptor is None or not self._begun:
+        if self._descriptor is None or not self._settings:
             raise CrodoboError("Entries can be written only between `begin` and the end of the `with` block.")
         if "settings" in kind.model_fields:
             values["settings"] = self._settings
         try:
             entry = kind(sequence=self._sequence, time=now(), previous=self.head, **values)
         except ValidationError as error:
-            raise CrodoboError(
-                f"A receipt can hold only numbers ({error.errors()[0]['msg']}). Nothing was written."
-            ) from None
+            reason = error.errors()[0]["msg"]
+            raise CrodoboError(f"A receipt can hold only numbers ({reason}). Nothing was written.") from None
         line = seal(entry, self._key.sign if self._key else None)
         try:
             if not os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
@@ -145,31 +131,29 @@ class Ledger:
         self.head, self._sequence = line[-66:-2].decode(), self._sequence + 1
 
     def _open(self) -> None:
-        problem = "writable"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-            problem = "readable"
             if not try_lock(self._descriptor):
                 raise CrodoboError(f"Another process is writing to the ledger {self.path}.", "Wait for it to end.")
             self._check()
         except BaseException as error:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
+            state = "writable" if self._descriptor is None else "readable"
+            self.close()
             if isinstance(error, OSError):
-                raise BadData(
-                    f"The ledger {self.path} is not {problem} ({error.strerror}).", "Move it to another place."
-                ) from None
+                problem = f"The ledger {self.path} is not {state} ({error.strerror})."
+                raise BadData(problem, "Move it to another place.") from None
             raise
 
     def _check(self) -> None:
         """Verify all entries, and repair the last one if a crash tore it."""
+        public = self._key.public if self._key else None
         with self.path.open("rb") as file:
-            found = verify(file, make_signature_check(self._key.public) if self._key else None)
+            found = verify(file, make_signature_check(public) if public else None)
         if found.damage:
             self._refuse(found.damage[0])
-        self._check_key(found)
+        if found.header and found.header.public_key != public:
+            self._refuse_key(found.header.public_key)
         if found.torn:
             self._repair(found)
         if found.last:
@@ -185,22 +169,18 @@ class Ledger:
         remnant = found.torn.rstrip(b"\0")  # a power failure can leave zeros
         if not (remnant.startswith(ENTRY_START) or ENTRY_START.startswith(remnant)) or SEALED.search(remnant):
             self._refuse(f"Line {found.lines + 1} is not a torn entry.")
-        os.ftruncate(self._descriptor, found.end)
+        os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - len(found.torn))
         os.fsync(self._descriptor)
         self._cut = len(found.torn)
 
-    def _check_key(self, found: Verification) -> None:
-        if not found.header:
-            return
-        given, known = self._key.public if self._key else None, found.header.public_key
-        if given != known:
-            state = "is not signed" if known is None else "is signed with another key" if given else "is signed"
-            remedy = "Do not sign" if known is None else "Use its signing key"
-            raise CrodoboError(
-                f"The ledger {self.path} {state}.",
-                f"{remedy}, or move it to another place to begin a new one.",
-                settings=("sign_key",),
-            )
+    def _refuse_key(self, stated: str | None) -> NoReturn:
+        state = "is not signed" if stated is None else "is signed with another key" if self._key else "is signed"
+        remedy = "Do not sign" if stated is None else "Use its signing key"
+        raise CrodoboError(
+            f"The ledger {self.path} {state}.",
+            f"{remedy}, or move it to another place to begin a new one.",
+            settings=("sign_key",),
+        )
 
     def _refuse(self, reason: str) -> NoReturn:
         raise BadData(

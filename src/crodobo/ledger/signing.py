@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,41 +11,31 @@ from typing import Any
 from crodobo.errors import BadSettings, CrodoboError
 
 RAW = 32  # bytes of a raw key, private or public
+Parse = Callable[[bytes], Any]
 
 
+@dataclass
 class SigningKey:
     """A private key. `public` is the raw public key in hexadecimal digits, as in a ledger's header."""
 
-    def __init__(self, sign: Callable[[bytes], bytes], public: str) -> None:
-        self.sign, self.public = sign, public
-
-    def __repr__(self) -> str:
-        return f"SigningKey(public={self.public!r})"
+    sign: Callable[[bytes], bytes] = field(repr=False)
+    public: str
 
 
 def load_signing_key(path: Path) -> SigningKey:
     """Read a private key: PEM without a password, or 32 raw bytes."""
     ed25519, serialization = _library()
-
-    def parse(content: bytes) -> Any:
-        if len(content) == RAW:
-            return ed25519.Ed25519PrivateKey.from_private_bytes(content)
-        return serialization.load_pem_private_key(content, password=None)
-
-    key = _load(path, parse, ed25519.Ed25519PrivateKey, "private", "sign_key")
+    kind, parse_pem = ed25519.Ed25519PrivateKey, partial(serialization.load_pem_private_key, password=None)
+    key = _load(path, kind, kind.from_private_bytes, parse_pem, "private", "sign_key")
     return SigningKey(key.sign, key.public_key().public_bytes_raw().hex())
 
 
 def load_public_key(path: Path) -> str:
     """Read a public key, PEM or 32 raw bytes. Returns it in hexadecimal digits."""
     ed25519, serialization = _library()
-
-    def parse(content: bytes) -> Any:
-        if len(content) == RAW:
-            return ed25519.Ed25519PublicKey.from_public_bytes(content)
-        return serialization.load_pem_public_key(content)
-
-    return str(_load(path, parse, ed25519.Ed25519PublicKey, "public", "public_key").public_bytes_raw().hex())
+    kind = ed25519.Ed25519PublicKey
+    key = _load(path, kind, kind.from_public_bytes, serialization.load_pem_public_key, "public", "public_key")
+    return str(key.public_bytes_raw().hex())
 
 
 def make_signature_check(public: str) -> Callable[[bytes, str], bool]:
@@ -85,13 +77,12 @@ def make_key_pair(path: Path) -> Path:
             raise CrodoboError(f"{file} exists already and is not replaced.", "Choose another name.")
     for file, content, mode in ((path, private_bytes, 0o600), (public, public_bytes, 0o644)):
         try:
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with open(file, "xb", opener=partial(os.open, mode=mode)) as opened:
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())
         except OSError as error:
             raise CrodoboError(f"{file} is not writable ({error.strerror}).", "Choose another name.") from None
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
     return public
 
 
@@ -106,19 +97,18 @@ def _library() -> tuple[ModuleType, ModuleType]:
     return ed25519, serialization
 
 
-def _load(path: Path, parse: Callable[[bytes], Any], kind: type, name: str, setting: str) -> Any:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadSettings(
-            f"The key {path} is not readable ({error.strerror}).", "Check the path.", settings=(setting,)
-        ) from None
+def _load(path: Path, kind: type, parse_raw: Parse, parse_pem: Parse, name: str, setting: str) -> Any:
     remedy = f"Use an Ed25519 {name} key: PEM without a password, or 32 raw bytes."
     try:
-        key = parse(content)
+        content = path.read_bytes()
+        key = parse_raw(content) if len(content) == RAW else parse_pem(content)
+    except OSError as error:
+        problem, remedy = f"The key {path} is not readable ({error.strerror}).", "Check the path."
     except Exception as error:  # cryptography raises several kinds
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise BadSettings(f"{path} is not a valid {name} key ({reason}).", remedy, settings=(setting,)) from None
-    if not isinstance(key, kind):
-        raise BadSettings(f"{path} holds a key of another kind than Ed25519.", remedy, settings=(setting,))
-    return key
+        problem = f"{path} is not a valid {name} key ({reason})."
+    else:
+        if isinstance(key, kind):
+            return key
+        problem = f"{path} holds a key of another kind than Ed25519."
+    raise BadSettings(problem, remedy, settings=(setting,))

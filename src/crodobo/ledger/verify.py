@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from crodobo.ledger.entry import Closed, DamagedEntry, Header, Receipt, Resumed, SealedEntry, unseal
+from crodobo.ledger.entry import AnyEntry, Closed, DamagedEntry, Header, Receipt, Resumed, SealedEntry, unseal
 
 SignatureCheck = Callable[[bytes, str], bool]
 
@@ -13,8 +13,8 @@ class Verification:
     """What a ledger contains, and what is wrong with it.
 
     `damage` and `notes` are sentences about lines: what is wrong, and what a reader may wonder about. `traces` reports
-    the scans that found something; the ledger itself is intact. `torn` are the bytes after the last line end, and `end`
-    is their position. If they are a whole entry that only lacks its line end, it is counted, and `unended` is true.
+    the scans that found something; the ledger itself is intact. `torn` are the bytes after the last line end. If they
+    are a whole entry that only lacks its line end, it is counted, and `unended` is true.
     """
 
     lines: int = 0
@@ -28,7 +28,6 @@ class Verification:
     header: Header | None = None
     last: SealedEntry | None = None
     torn: bytes = b""
-    end: int = 0
     unended: bool = False
     damage: list[str] = field(default_factory=list)
     traces: list[str] = field(default_factory=list)
@@ -49,11 +48,6 @@ def verify(lines: Iterable[bytes], check_signature: SignatureCheck | None = None
     """Verify the lines of a ledger. Each includes its line end, except perhaps the last.
 
     With `check_signature`, signatures are verified too.
-
-    >>> from crodobo.ledger.entry import seal
-    >>> last = Closed(sequence=7, time="2030-01-02T03:04:05.678+00:00", previous="0" * 64, end="finished", queries=2)
-    >>> verify([seal(last) + b"\\n"]).damage
-    ['Line 1 is not a header: the lines before number 7 are missing.']
     """
     return _Verifier(check_signature).run(lines)
 
@@ -66,54 +60,48 @@ class _Verifier:
         self._breaks: list[tuple[int, int, int | None]] = []  # line, its number, the number before it if known
         self._previous: SealedEntry | None = None  # None if the line before could not be parsed
         self._expected = 0  # the sequence number that should come next
-        self._time = ""
 
     def run(self, lines: Iterable[bytes]) -> Verification:
         result = self._result
         for line in lines:
-            complete = line.endswith(b"\n")
+            result.torn = b"" if line.endswith(b"\n") else line
             try:
                 sealed = unseal(line.removesuffix(b"\n"))
             except DamagedEntry as reason:
-                if not complete:
-                    result.torn = line
+                if result.torn:
                     break
                 result.lines += 1
                 self._report(f"was edited: {reason}")
                 self._previous, self._expected = None, self._expected + 1
             else:
                 result.lines += 1
-                result.torn, result.unended = (b"", False) if complete else (line, True)
+                result.unended = bool(result.torn)
                 self._add(sealed)
-            result.end += len(line) if complete else 0
         self._explain_breaks()
         return result
 
     def _add(self, sealed: SealedEntry) -> None:
-        result, line, entry = self._result, self._result.lines, sealed.entry
-        first = line == 1
-        follows = entry.sequence == self._expected and (
-            entry.previous == (self._previous.hash if self._previous else None)
-            or (not first and self._previous is None)
-        )
-        if first and (not follows or not isinstance(entry, Header)):
+        result, line, entry, before = self._result, self._result.lines, sealed.entry, self._previous
+        follows = entry.sequence == self._expected
+        if before or line == 1:  # otherwise the line before is damaged, and its hash is not known
+            follows = follows and entry.previous == (before.hash if before else None)
+        if line == 1 and not (follows and isinstance(entry, Header)):
             self._report(f"is not a header: the lines before number {entry.sequence} are missing")
         elif not follows:
-            self._breaks.append((line, entry.sequence, self._previous.entry.sequence if self._previous else None))
+            self._breaks.append((line, entry.sequence, before.entry.sequence if before else None))
         self._check_signature(sealed)
-        self._check_content(sealed, follows)
+        self._check_content(entry, follows)
         self._first_line.setdefault(entry.sequence, line)
-        self._previous, self._expected, result.last = sealed, entry.sequence + 1, sealed
-        if entry.time < self._time:
+        if result.last and entry.time < result.last.entry.time:
             self._note("its time is earlier than that of the line before: the clock was set back")
-        self._time = entry.time
+        self._previous = result.last = sealed
+        self._expected = entry.sequence + 1
 
     def _check_signature(self, sealed: SealedEntry) -> None:
         header = sealed.entry if isinstance(sealed.entry, Header) else self._result.header
-        ledger_is_signed = header is not None and header.public_key is not None
-        if ledger_is_signed and not sealed.signature:
+        if header and header.public_key and not sealed.signature:
             self._report("has no signature, but the ledger is signed")
-        elif header and not ledger_is_signed and sealed.signature:
+        elif header and not header.public_key and sealed.signature:
             self._report("has a signature, but the ledger is not signed")
         elif sealed.signature and self._is_valid_signature:
             if self._is_valid_signature(sealed.signed, sealed.signature):
@@ -121,12 +109,16 @@ class _Verifier:
             else:
                 self._report("has a signature that was not made with this key")
 
-    def _check_content(self, sealed: SealedEntry, follows: bool) -> None:
+    def _check_content(self, entry: AnyEntry, follows: bool) -> None:
         """Compare an entry with what the entries before it lead to."""
-        result, entry = self._result, sealed.entry
+        result = self._result
         after_closing = self._previous is not None and isinstance(self._previous.entry, Closed)
         if not isinstance(entry, Closed) and entry.scan:
-            self._count_scan(entry)
+            result.scans += 1
+            if traces := entry.scan.get("found"):
+                when = f"after query {entry.query}" if isinstance(entry, Receipt) else "before the first query"
+                trace = f"reports traces of a query in memory, found {when} ({traces})"
+                result.traces.append(f"Line {result.lines} {trace}.")
         if isinstance(entry, Header):
             if result.lines > 1 and follows:
                 self._report("is a second header")
@@ -147,15 +139,6 @@ class _Verifier:
             result.wiped += entry.wiped
         elif follows and not result.damage and not self._breaks and entry.queries != result.queries:
             self._report(f"closes a ledger of {entry.queries} queries, but there are {result.queries}")
-
-    def _count_scan(self, entry: Header | Receipt | Resumed) -> None:
-        assert entry.scan
-        self._result.scans += 1
-        if traces := entry.scan.get("found"):
-            when = f"after query {entry.query}" if isinstance(entry, Receipt) else "before the first query"
-            self._result.traces.append(
-                f"Line {self._result.lines} reports traces of a query in memory, found {when} ({traces})."
-            )
 
     def _explain_resumption(self, entry: Resumed, killed: bool) -> None:
         last = self._result.last_query
@@ -196,9 +179,5 @@ class _Verifier:
 
 
 def _queries_were(after: int, last: int) -> str:
-    """The queries after one up to another, as the subject of a sentence.
-
-    >>> _queries_were(3, 4), _queries_were(3, 6)
-    ('query 4 was', 'queries 4 to 6 were')
-    """
+    """The queries after one up to another, as the subject of a sentence."""
     return f"query {last} was" if last == after + 1 else f"queries {after + 1} to {last} were"

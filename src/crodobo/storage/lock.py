@@ -48,14 +48,12 @@ def locked_folder(folder: Path, *, private: bool = False, settings: tuple[str, .
         folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600 if private else 0o666)
     except OSError as error:
-        raise CrodoboError(
-            f"The folder {folder} is not writable ({error.strerror}).", "Choose another one.", settings=settings
-        ) from error
+        problem = f"The folder {folder} is not writable ({error.strerror})."
+        raise CrodoboError(problem, "Choose another one.", settings=settings) from error
     try:
         if not try_lock(descriptor):
-            raise CrodoboError(
-                f"Another process is writing to {folder}.", "Wait for it, or choose another folder.", settings=settings
-            )
+            problem = f"Another process is writing to {folder}."
+            raise CrodoboError(problem, "Wait for it, or choose another folder.", settings=settings)
         yield
     finally:
         os.close(descriptor)

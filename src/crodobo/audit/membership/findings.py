@@ -11,9 +11,8 @@ from crodobo.audit.membership.plan import ShadowPlan
 from crodobo.audit.membership.rmia import rmia
 from crodobo.audit.membership.roc import Estimate, Scores
 from crodobo.audit.membership.signals import confidence, entropy, loss
-from crodobo.audit.membership.work import load_scores, pool_of
+from crodobo.audit.membership.work import load_scores, pool_of, refusal
 from crodobo.data import Benchmark
-from crodobo.errors import BadCheckpoint
 
 Attack = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 ENOUGH = 16  # shadow runs for a reliable measurement
@@ -69,14 +68,8 @@ def attack_all(method: str, log_probabilities: np.ndarray, labels: np.ndarray, m
         curve = scores.curve()
         attacks[name] = AttackResult(scores.estimates(), [curve.true_at(rate) for rate in GRID])
     right = log_probabilities.argmax(axis=2) == labels
-    return Finding(
-        method=method,
-        runs=len(members),
-        samples=len(labels),
-        attacks=attacks,
-        accuracy_on_members=float(right[members].mean()),
-        accuracy_on_others=float(right[~members].mean()),
-    )
+    on_members, on_others = float(right[members].mean()), float(right[~members].mean())
+    return Finding(method, len(members), len(labels), attacks, on_members, on_others)
 
 
 def find(plan: ShadowPlan, benchmark: Benchmark, method: str) -> Finding:
@@ -92,8 +85,4 @@ def check_same_images(plan: ShadowPlan, benchmark: Benchmark) -> None:
     """Refuse to mix these images with shadow runs of other images."""
     for task in plan.shadows:
         if (stored := load_scores(task)) and stored[1] != benchmark.stamp:
-            raise BadCheckpoint(
-                f"The images or their labels changed since the run in {task.folder}.",
-                "Choose another result folder, or start over.",
-                settings=("out", "fresh"),
-            )
+            raise refusal(f"The images or their labels changed since the run in {task.folder}.")

@@ -15,32 +15,19 @@ FEWEST = 4  # runs; an attack needs one pair besides the one it attacks
 def check_runs(runs: int) -> None:
     """Refuse a number of runs that does not come in pairs."""
     if runs < FEWEST or runs % 2:
-        raise BadSettings(
-            f"There cannot be {runs} shadow runs: they come in pairs, at least {FEWEST}.",
-            "32 is a good number.",
-            settings=("runs",),
-        )
+        problem = f"There cannot be {runs} shadow runs: they come in pairs, at least {FEWEST}."
+        raise BadSettings(problem, "32 is a good number.", settings=("runs",))
 
 
 def choose_pool(samples: int, size: int | None, seed: int) -> np.ndarray:
-    """The indices of the target samples that shadow runs draw from: all, or `size` of them at random.
-
-    >>> pool = choose_pool(10, 4, seed=0)
-    >>> len(set(pool)), bool((np.diff(pool) > 0).all())
-    (4, True)
-    """
+    """The indices of the target samples that shadow runs draw from, sorted: all, or `size` of them at random."""
     if size is None or size >= samples:
         return np.arange(samples)
     return np.sort(np.random.default_rng((seed, samples)).permutation(samples)[:size])
 
 
 def draw_members(samples: int, run: int, seed: int) -> np.ndarray:
-    """Which samples of the pool a shadow run streams, as booleans. Does not depend on the number of runs.
-
-    >>> first, second = draw_members(6, 0, seed=0), draw_members(6, 1, seed=0)
-    >>> int(first.sum()), bool((first ^ second).all())
-    (3, True)
-    """
+    """Which samples of the pool a shadow run streams, as booleans. Does not depend on the number of runs."""
     half = np.zeros(samples, dtype=bool)
     half[np.random.default_rng((seed, samples, run // 2)).permutation(samples)[: samples // 2]] = True
     return half if run % 2 == 0 else ~half

@@ -15,30 +15,17 @@ LEAST = 1e-12  # lower bound of a variance
 
 
 def usual_variance(runs: int) -> Variance:
-    """One variance for all samples if there are few runs, as the authors advise.
-
-    >>> usual_variance(32), usual_variance(128)
-    ('global', 'sample')
-    """
+    """One variance for all samples if there are few runs, as the authors advise."""
     return "sample" if runs >= MANY else "global"
 
 
 def lira(confidence: np.ndarray, members: np.ndarray, variance: Variance = "global") -> np.ndarray:
     """Log-likelihood ratio of membership for each sample in each run, from the runs outside its pair.
 
-    The confidences of a sample are modelled as normal, with one mean in runs that streamed it and another in the rest.
+    `confidence` (runs × samples) is the logit of the true label's probability. It is modelled as normal, with one mean
+    in runs that streamed the sample and another in the rest; `members` (runs × samples) says which did. `variance` is
+    estimated for each `sample`, or it is `global`: one for all members, and one for all non-members.
 
-    Parameters
-    ----------
-    confidence
-        Runs × samples: the logit of the true label's probability.
-    members
-        Runs × samples: which samples each run streamed.
-    variance
-        `sample`: estimated for each sample. `global`: one for all members, and one for all non-members.
-
-    Examples
-    --------
     >>> members = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [0, 1], [1, 0]], dtype=bool)
     >>> noise = np.array([[0.1, 0.2], [0.2, 0.0], [0.0, 0.1], [0.1, 0.1], [0.2, 0.0], [0.1, 0.2]])
     >>> scores = lira(5 * members + noise, members)

@@ -42,9 +42,8 @@ class ShadowPlan:
     def __post_init__(self) -> None:
         check_runs(self.runs)
         if not self.methods or len(set(self.methods)) < len(self.methods):
-            raise BadSettings(
-                "There is no method to attack, or one is named twice.", "Check the names.", settings=("methods",)
-            )
+            problem = "There is no method to attack, or one is named twice."
+            raise BadSettings(problem, "Check the names.", settings=("methods",))
         for method in self.methods:
             check_runs_online(get_method(method), self.settings(method).options)
 

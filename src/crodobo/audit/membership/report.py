@@ -3,13 +3,13 @@
 import csv
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 from crodobo.audit.membership.findings import ENOUGH, GRID, Finding
 from crodobo.audit.membership.lira import usual_variance
 from crodobo.audit.membership.plan import ShadowPlan
-from crodobo.audit.membership.roc import FALSE_ALARMS, ROUNDS
+from crodobo.audit.membership.roc import FALSE_ALARMS, NUMBERS, ROUNDS, Estimate
 from crodobo.evaluate.report.drawing import BLUE, GREEN, GREY, ORANGE, to_png
 from crodobo.evaluate.report.table import Cell, Column, Row, Table
 from crodobo.storage.files import write_atomically
@@ -50,10 +50,9 @@ def in_words(finding: Finding) -> str:
 def membership_table(plan: ShadowPlan, findings: list[Finding]) -> Table:
     """A row for each attack on each method."""
     columns = [Column("auc", "AUC", digits=3)]
-    columns += [
-        Column(f"tpr_at_{rate}", f"TPR at {100 * rate:g} %", digits=2, detail=rate > min(FALSE_ALARMS))
-        for rate in FALSE_ALARMS
-    ]
+    for rate in FALSE_ALARMS:
+        title, detail = f"TPR at {100 * rate:g} %", rate > min(FALSE_ALARMS)
+        columns.append(Column(f"tpr_at_{rate}", title, digits=2, detail=detail))
     rows = [
         Row(f"{finding.method}, {name}", [_cell(attack.estimates[column.key], column) for column in columns])
         for finding in findings
@@ -84,12 +83,11 @@ def as_csv(findings: list[Finding]) -> str:
     """A row for each attack on each method. All numbers are fractions."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ["auc", *(f"tpr_at_{rate}" for rate in FALSE_ALARMS)]
-    ends = ("", "_low", "_high")
-    writer.writerow(["method", "attack", "runs", *(f"{name}{end}" for name in names for end in ends)])
+    columns = [f"{name}{end}" for name in NUMBERS for end in ("", "_low", "_high")]
+    writer.writerow(["method", "attack", "runs", *columns])
     for finding in findings:
         for name, attack in finding.attacks.items():
-            values = [value for key in names for value in asdict(attack.estimates[key]).values()]
+            values = [value for estimate in attack.estimates.values() for value in astuple(estimate)]
             writer.writerow([finding.method, name, finding.runs, *(f"{value:.5f}" for value in values)])
     return text.getvalue()
 
@@ -148,20 +146,15 @@ def draw_membership(plan: ShadowPlan, findings: list[Finding]) -> bytes:
         panel.set_ylabel("true positive rate", fontsize=8)
         panel.grid(alpha=0.25)
         panel.tick_params(labelsize=7)
-        for side in ("top", "right"):
-            panel.spines[side].set_visible(False)
+        panel.spines[["top", "right"]].set_visible(False)
     panels[0].legend(loc="lower right", fontsize=7, framealpha=0.9)
     figure.suptitle(f"Who was in the stream? {plan.benchmark}, {plan.runs} shadow runs", fontsize=10)
     return to_png(figure)
 
 
-def _cell(estimate: Any, column: Column) -> Cell:
-    scale = 1 if column.key == "auc" else 100
-    return Cell(
-        scale * estimate.value,
-        digits=column.digits,
-        interval=(scale * estimate.low, scale * estimate.high),
-    )
+def _cell(estimate: Estimate, column: Column) -> Cell:
+    value, low, high = ((1 if column.key == "auc" else 100) * number for number in astuple(estimate))
+    return Cell(value, digits=column.digits, interval=(low, high))
 
 
 def _percent(value: float, digits: int = 1) -> str:

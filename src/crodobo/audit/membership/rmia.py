@@ -9,22 +9,14 @@ from crodobo.audit.membership.inclusion import shadows_of
 
 
 def rmia(log_probability: np.ndarray, gamma: float = 1.0) -> np.ndarray:
-    """The share of other samples z that each sample x of each run dominates.
+    """The share of other samples z that each sample x of each run dominates, by a factor of γ or more.
 
         score(x) = Pr_z [ (P(x | θ) / P(x)) / (P(z | θ) / P(z)) ≥ γ ]
 
-    P(x) is the mean over the runs outside the target's pair, half of which streamed x: the online form. The samples z
-    are the pool itself; the attacker does not know which of them are members.
+    `log_probability` (runs × samples) is log P(x | θ) of the true label. P(x) is the mean over the runs outside the
+    target's pair, half of which streamed x: the online form. The samples z are the pool itself; the attacker does not
+    know which of them are members.
 
-    Parameters
-    ----------
-    log_probability
-        Runs × samples: the logarithm of the true label's probability.
-    gamma
-        The ratio by which x must exceed z.
-
-    Examples
-    --------
     >>> rmia(np.log([[0.9, 0.5, 0.5], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]))[0].round(2).tolist()
     [1.0, 0.5, 0.5]
     """

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 FALSE_ALARMS = (0.001, 0.01)  # false positive rates at which the true positive rate is reported
+NUMBERS = ("auc", *(f"tpr_at_{rate}" for rate in FALSE_ALARMS))  # names of the estimates
 ROUNDS = 500  # of the bootstrap
 
 
@@ -26,35 +27,18 @@ class Curve:
 
     @property
     def auc(self) -> float:
-        """The probability that a member scores higher than a non-member. Equal scores count half.
-
-        >>> round(Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0])).auc, 3)
-        1.0
-        """
+        """The probability that a member scores higher than a non-member. Equal scores count half."""
         return float(np.trapezoid(self.true, self.false))
 
     def true_at(self, rate: float) -> float:
-        """The true positive rate at a false positive rate, interpolated where scores are equal.
-
-        >>> round(Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.5, 1.0])).true_at(0.01), 3)
-        0.505
-        """
-        last = int(np.searchsorted(self.false, rate, side="right")) - 1
-        if last == len(self.false) - 1:
-            return float(self.true[last])
-        step = (rate - self.false[last]) / (self.false[last + 1] - self.false[last])
-        return float(self.true[last] + step * (self.true[last + 1] - self.true[last]))
+        """The highest true positive rate at a false positive rate, interpolated where scores are equal."""
+        return float(np.interp(rate, self.false, self.true))
 
 
 class Scores:
     """Scores of all samples in all runs, sorted once. One threshold applies to all runs, as for a real attacker.
 
-    Parameters
-    ----------
-    scores
-        Runs × samples: a higher score means a more likely member.
-    members
-        Runs × samples: which samples each run streamed.
+    A higher score means a more likely member. `members` says which samples each run streamed; both are runs × samples.
     """
 
     def __init__(self, scores: np.ndarray, members: np.ndarray) -> None:
@@ -72,8 +56,7 @@ class Scores:
             weights *= samples[self._sample]
         true = np.cumsum(np.where(self._members, weights, 0.0))[self._ends]
         false = np.cumsum(np.where(self._members, 0.0, weights))[self._ends]
-        start = [0.0]
-        return Curve(np.concatenate([start, false / false[-1]]), np.concatenate([start, true / true[-1]]))
+        return Curve(np.insert(false / false[-1], 0, 0.0), np.insert(true / true[-1], 0, 0.0))
 
     def estimates(self, seed: int = 0, rounds: int = ROUNDS) -> dict[str, Estimate]:
         """AUC and true positive rates, each with its interval.
@@ -88,12 +71,9 @@ class Scores:
             pairs = np.bincount(random.integers(self.runs // 2, size=self.runs // 2), minlength=self.runs // 2)
             samples = np.bincount(random.integers(self.samples, size=self.samples), minlength=self.samples)
             drawn.append(_numbers(self.curve(np.repeat(pairs, 2), samples)))
-        low, high = np.percentile(np.array([list(each.values()) for each in drawn]), [2.5, 97.5], axis=0)
-        return {
-            name: Estimate(value, float(low[number]), float(high[number]))
-            for number, (name, value) in enumerate(_numbers(self.curve()).items())
-        }
+        low, high = np.percentile(drawn, [2.5, 97.5], axis=0).tolist()
+        return dict(zip(NUMBERS, map(Estimate, _numbers(self.curve()), low, high), strict=True))
 
 
-def _numbers(curve: Curve) -> dict[str, float]:
-    return {"auc": curve.auc} | {f"tpr_at_{rate}": curve.true_at(rate) for rate in FALSE_ALARMS}
+def _numbers(curve: Curve) -> list[float]:
+    return [curve.auc, *(curve.true_at(rate) for rate in FALSE_ALARMS)]

@@ -24,10 +24,10 @@ from crodobo.storage.lock import locked_folder
 from crodobo.storage.tensors import UnreadableTensors, load_tensors, save_tensors
 
 
-def shadow(task: ShadowTask, reporter: PipeObserver) -> None:
+def shadow(task: ShadowTask, observer: PipeObserver) -> None:
     """Stream the members of a run, then score every sample of the pool with the final weights."""
     settings = task.settings
-    benchmark = load_data(settings, reporter)
+    benchmark = load_data(settings, observer)
     with locked_folder(task.folder), StopSignal() as stop:
         pool = pool_of(settings, len(benchmark.labels))
         members = torch.from_numpy(pool[draw_members(len(pool), task.number, task.seed)])
@@ -37,21 +37,15 @@ def shadow(task: ShadowTask, reporter: PipeObserver) -> None:
         options = settings.options.model_copy(update={"seed": draws})
         method = make_method(get_method(settings.method), benchmark, learners, options)
 
-        def after_query(record: StreamRecord) -> None:
+        def report(record: StreamRecord) -> None:
             if stop.requested:
                 raise Interrupted("Stopped during a shadow run.")
-            reporter.query(Counts(queries=record.queries, accuracy=record.online_accuracy))
+            observer.query(Counts(queries=record.queries, accuracy=record.online_accuracy))
 
-        reporter.streaming(task.passes * -(-len(members) // settings.query_size))
+        size, passes = settings.query_size, task.passes
+        observer.streaming(passes * -(-len(members) // size))
         stream_members(
-            method,
-            benchmark,
-            members,
-            seed=draws,
-            size=settings.query_size,
-            kind=settings.stream,
-            passes=task.passes,
-            after_query=after_query,
+            method, benchmark, members, seed=draws, size=size, kind=settings.stream, passes=passes, after_query=report
         )
         scores = log_probabilities(method.learners, benchmark.images, torch.from_numpy(pool))
         header = {"made_of": made_of(task), "data": benchmark.stamp}
@@ -77,12 +71,13 @@ def load_scores(task: ShadowTask) -> tuple[Tensor, str] | None:
     except (UnreadableTensors, KeyError, ValueError, TypeError):
         return None
     if different := differences(stored, made_of(task)):
-        raise BadCheckpoint(
-            f"{task.folder} holds a shadow run with other settings ({different}).",
-            "Choose another result folder, or start over.",
-            settings=("out", "fresh"),
-        )
+        raise refusal(f"{task.folder} holds a shadow run with other settings ({different}).")
     return scores, stamp
+
+
+def refusal(problem: str) -> BadCheckpoint:
+    """The error for a folder with shadow runs that cannot be used here."""
+    return BadCheckpoint(problem, "Choose another result folder, or start over.", settings=("out", "fresh"))
 
 
 def finished(task: Task) -> object | None:

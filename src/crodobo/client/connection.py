@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from crodobo.client.forms import File
+from crodobo.client.forms import File, KeyPair
 from crodobo.errors import BadSettings, NoService, RequestRefused, ServiceError, Unanswered
 
 CONNECT = 10.0  # seconds to establish a connection
@@ -30,24 +30,15 @@ class Connection:
     """The connection to a service. `Client` describes the parameters."""
 
     def __init__(
-        self,
-        url: str,
-        key: str | None,
-        *,
-        timeout: float,
-        patience: float,
-        ca: File | None,
-        cert: tuple[File, File] | None,
+        self, url: str, key: str | None, timeout: float, patience: float, ca: File | None, cert: KeyPair | None
     ) -> None:
         address = parse_url(url)
         if (ca or cert) and address.scheme != "https":
             remedy = "Use https, or leave the certificates out."
             raise BadSettings(f"Certificates need https, and {url} is not.", remedy, settings=("url",))
         if key is not None and not re.fullmatch(r"[!-~]+", key):
-            problem = (
-                "This is not a valid API key: it is empty, or contains spaces or characters that keys never contain."
-            )
-            raise BadSettings(problem)
+            wrong = "it is empty, or contains spaces or characters that keys never contain"
+            raise BadSettings(f"This is not a valid API key: {wrong}.")
         self.scheme, self.host = address.scheme, address.host
         self.url, self.patience = str(address).rstrip("/"), patience
         self.note: Callable[[str], None] = lambda text: None  # receives the reason of each delay
@@ -62,7 +53,6 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def stop(self) -> None:
@@ -129,18 +119,17 @@ class Connection:
         return NoService(f"{self.url} gave no answer ({reason}).", hint)
 
     def _unanswered(self, reason: str) -> Unanswered:
-        return Unanswered(
-            f"{self.url} gave no answer and no receipt ({reason}), so it is not known whether it learned these images."
-        )
+        unknown = "so it is not known whether it learned these images"
+        return Unanswered(f"{self.url} gave no answer and no receipt ({reason}), {unknown}.")
 
     def _refusal(self, response: httpx2.Response, repeatable: bool) -> ServiceError:
         """The error for a response that is not a success."""
-        status, found = response.status_code, {}
+        status, found = response.status_code, dict[str, Any]()
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            found = {"error": str(response.json()["error"])} | response.json()
+            found = response.json() | {"error": str(response.json()["error"])}
         sentence = found.get("error", f"HTTP {status}.")
-        from_service = bool(found)  # a proxy may answer 503 although the service received the request
-        if status >= 500 and not repeatable and not (from_service and status in BUSY):
+        is_busy = found and status in BUSY  # a proxy may answer 503 although the service received the request
+        if status >= 500 and not repeatable and not is_busy:
             return self._unanswered(sentence.rstrip("."))
         image = found.get("image")
         return RequestRefused(
@@ -162,17 +151,15 @@ def parse_url(url: str) -> httpx2.URL:
     raise BadSettings(f"{url!r} is not the address of a service.", remedy, settings=("url",))
 
 
-def tls_context(ca: File | None, cert: tuple[File, File] | None) -> ssl.SSLContext:
+def tls_context(ca: File | None, cert: KeyPair | None) -> ssl.SSLContext:
     """A context that trusts this authority and shows this certificate."""
     try:
         context = ssl.create_default_context(cafile=ca)
         if cert:
             context.load_cert_chain(*cert)
     except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadSettings(
-            f"The certificates cannot be used ({reason}).", "Check the files.", settings=("ca", "cert")
-        ) from None
+        problem = f"The certificates cannot be used ({getattr(error, 'strerror', None) or error})."
+        raise BadSettings(problem, "Check the files.", settings=("ca", "cert")) from None
     return context
 
 

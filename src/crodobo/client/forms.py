@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LENGTH = "Inference-Header-Content-Length"
 ALIGNMENT = 64  # bytes; the pixels start at a multiple of it, so the service need not move them
 File = str | PathLike[str]
+KeyPair = tuple[File, File]  # a certificate and its private key
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +60,8 @@ def as_array(images: Any) -> np.ndarray:
         images = (images.float() if images.is_floating_point() else images).numpy()
     array = np.asarray(images)
     if array.ndim != 4 or not array.size:
-        raise BadQuery(
-            f"The images have shape {array.shape}.",
-            "Use samples × channels × height × width, with at least one sample.",
-        )
+        remedy = "Use samples × channels × height × width, with at least one sample."
+        raise BadQuery(f"The images have shape {array.shape}.", remedy)
     if array.dtype != np.uint8 and array.dtype.kind != "f":
         raise BadQuery(f"The images have type {array.dtype}.", "Use uint8 (0 to 255) or floats (0 to 1).")
     return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.dtype("<f4"))

@@ -19,6 +19,11 @@ class ApiError(CrodoboError):
         self.status, self.retry_after = status, retry_after
 
     @property
+    def headers(self) -> dict[str, str]:
+        headers = {} if self.retry_after is None else {"Retry-After": str(max(1, round(self.retry_after)))}
+        return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
+
+    @property
     def body(self) -> dict[str, Any]:
         """The JSON that the client receives."""
         return {"error": str(self)}
@@ -46,15 +51,15 @@ class UnusableImage(BadRequest):
 class TooManyImages(BadRequest):
     """The request holds more images than a query, or none."""
 
-    def __init__(self, limit: int, status: int = 413) -> None:
-        super().__init__(f"A request must hold 1 to {limit} images.", "Send more in several requests.", status=status)
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"A request must hold 1 to {limit} images.", "Send more in several requests.", status=413)
 
 
 class Busy(ApiError):
     """The service has no room or no time for the request now."""
 
-    def __init__(self, problem: str, remedy: str = "", *, retry_after: float) -> None:
-        super().__init__(problem, remedy, status=503, retry_after=retry_after)
+    def __init__(self, problem: str, *, retry_after: float) -> None:
+        super().__init__(problem, status=503, retry_after=retry_after)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from crodobo.storage.lock import locked_file
 Role = Literal["client", "admin"]
 PREFIX = "crodobo_"
 MAX_CALLERS = 10_000  # that a rate remembers
-MAKE_ONE = "Make one with `crodobo keys add FILE NAME`."
 
 
 class StoredKey(BaseModel):
@@ -61,31 +59,27 @@ class Keys:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
         self._seen = self._stamp()
         self._keys = read_keys(path)
         if not self._keys:
-            raise BadData(f"{path} holds no keys.", MAKE_ONE, settings=("keys",))
+            raise _unusable(f"{path} holds no keys.")
 
     def find(self, key: str) -> Caller | None:
         """Find the owner of a key. The key is compared with all hashes, each in constant time."""
         self._refresh()
         given = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
-        found = None
-        for stored in self._keys:
-            if hmac.compare_digest(given, stored.sha256):
-                found = Caller(stored.name, stored.role)
-        return found
+        owners = [stored for stored in self._keys if hmac.compare_digest(given, stored.sha256)]
+        return Caller(owners[0].name, owners[0].role) if owners else None
 
     def _refresh(self) -> None:
         """Read the file again if it has changed. If it cannot be read, the known keys stay valid."""
-        with self._lock:
-            if (stamp := self._stamp()) != self._seen:
-                self._seen = stamp
-                try:
-                    self._keys = read_keys(self.path)
-                except BadData as error:
-                    print(f"{error} Until then the old keys stay valid.", file=sys.stderr)
+        if (stamp := self._stamp()) == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._keys = read_keys(self.path)
+        except BadData as error:
+            print(f"{error} Until then the old keys stay valid.", file=sys.stderr)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -100,9 +94,13 @@ def read_keys(path: Path) -> list[StoredKey]:
     try:
         return [StoredKey.model_validate(entry) for entry in json.loads(path.read_text())]
     except OSError as error:
-        raise BadData(f"The key file {path} cannot be read ({error.strerror}).", MAKE_ONE, settings=("keys",)) from None
-    except (ValueError, ValidationError, TypeError):
-        raise BadData(f"{path} is not a key file.", MAKE_ONE, settings=("keys",)) from None
+        raise _unusable(f"The key file {path} cannot be read ({error.strerror}).") from None
+    except (ValueError, TypeError):
+        raise _unusable(f"{path} is not a key file.") from None
+
+
+def _unusable(problem: str) -> BadData:
+    return BadData(problem, "Make one with `crodobo keys add FILE NAME`.", settings=("keys",))
 
 
 def add_key(path: Path, name: str, role: Role) -> str:

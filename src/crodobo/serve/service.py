@@ -1,9 +1,9 @@
 """The service without HTTP: it owns the session and the state, and answers one query at a time."""
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
@@ -15,13 +15,14 @@ from crodobo.core.source import Source
 from crodobo.data import load_public
 from crodobo.errors import BadData, CrodoboError
 from crodobo.serve.drift import Drift
-from crodobo.serve.history import History, Point
+from crodobo.serve.history import MAX_POINTS, describe
 from crodobo.serve.settings import ServeSettings
 from crodobo.session.processed import Processed
 from crodobo.session.session import Session
 from crodobo.session.stop import Stop
 from crodobo.session.warm_start import warm_learners
 
+Action = Literal["pause", "resume", "reset", "checkpoint"]
 State = Literal["loading", "warming up", "proving", "ready", "paused", "draining", "failed"]
 WARM_START = "warm_start.safetensors"  # learners that have learned the source and nothing else
 
@@ -32,14 +33,7 @@ class Service:
     Everything that touches the learners happens in one thread, the caller's: `load`, `answer`, `pause`, `resume`,
     `reset`, `checkpoint`. Any thread may read `state` and the numbers, and call `drain` and `fail`.
 
-    Parameters
-    ----------
-    settings
-        What to serve, and where its state is kept.
-    observer
-        Receives progress.
-    fresh
-        Make new learners instead of going on from the checkpoint.
+    `fresh` makes new learners instead of going on from the checkpoint.
     """
 
     def __init__(self, settings: ServeSettings, observer: Observer | None = None, *, fresh: bool = False) -> None:
@@ -47,15 +41,13 @@ class Service:
         self.session = Session(
             settings, settings.state, observer=observer, stop=Stop(), progress=self._progress, durable=True
         )
-        self.history = History()
+        self.points: deque[dict[str, Any]] = deque(maxlen=MAX_POINTS)  # the last queries in numbers
 
     def __enter__(self) -> Self:
         self.session.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # What it is doing
@@ -83,10 +75,6 @@ class Service:
     def failure(self) -> str | None:
         """Why the service has failed, if it has."""
         return str(self.session.failure) if self.session.failure else None
-
-    @property
-    def observer(self) -> Observer:
-        return self.session.observer
 
     @property
     def memory(self) -> Memory:
@@ -119,13 +107,8 @@ class Service:
     def load(self) -> None:
         """Restore the learners or let new ones learn the source, then prove that burning works."""
         settings, session = self.settings, self.session
-        public = load_public(
-            settings.benchmark,
-            settings.image_size,
-            settings.data,
-            cache_size=settings.cache_size,
-            observer=session.loading,
-        )
+        chosen = settings.benchmark, settings.image_size, settings.data
+        public = load_public(*chosen, cache_size=settings.cache_size, observer=session.loading)
         check_class_names(public.source.classes)
         warm_start = settings.state / WARM_START
         if self._fresh:
@@ -145,10 +128,7 @@ class Service:
         adapt = adapt and self.session.adapting
         processed = self.session.take(Query(images, self.memory), adapt=adapt, order=order)
         drift = self._drift.of(self.session.method.learners)
-        point = Point.of(
-            processed.prediction, query=processed.query, seconds=processed.seconds, drift=drift, adapted=adapt
-        )
-        self.history.add(point, processed.receipt)
+        self.points.append(describe(processed, drift=drift, adapted=adapt))
         return processed
 
     # Operating

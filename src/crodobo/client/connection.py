@@ -11,11 +11,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 
-from crodobo.client.forms import File, KeyPair
+from crodobo.client.forms import File, KeyPair, as_object
 from crodobo.errors import BadSettings, NoService, RequestRefused, ServiceError, Unanswered
 
 CONNECT = 10.0  # seconds to establish a connection
@@ -23,6 +23,8 @@ IDLE = 2.0  # seconds to keep an unused connection; servers close theirs after f
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between attempts, if the service does not say
 BUSY = (429, 503)  # nothing was learned, if these come from the service and not from a proxy
 REMEDIES = {401: "Check the key.", 403: "Use another key.", 404: "Check the address."}
+Result = TypeVar("Result")
+Parser = Callable[[httpx2.Response], Result]
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
@@ -63,10 +65,11 @@ class Connection:
         """Wait this long, or until `stop` is called. Returns whether it was called."""
         return self._stopping.wait(seconds)
 
-    def ask(self, method: str, path: str, *, repeatable: bool = True, **content: Any) -> httpx2.Response:
+    def ask(self, method: str, path: str, parse: Parser[Result], *, repeatable: bool = True, **content: Any) -> Result:
         """Send a request until it succeeds, as long as repeating it is safe and patience lasts.
 
-        `repeatable` says that the request may be sent again even if the service may have received it.
+        `parse` reads the response. `repeatable` says that the request may be sent again even if the service may have
+        received it.
         """
         end, pause = time.monotonic() + self.patience, FIRST_PAUSE
         while True:
@@ -77,7 +80,7 @@ class Connection:
                 trouble = self._transport_error(error, repeatable)
             else:
                 if response.is_success:
-                    return response
+                    return self._parse(parse, response)
                 trouble = self._refusal(response, repeatable)
                 if response.status_code not in BUSY or isinstance(trouble, Unanswered):
                     raise trouble
@@ -89,12 +92,20 @@ class Connection:
                 raise trouble
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def get_once(self, path: str) -> httpx2.Response:
-        """Get a path once. Every status is returned."""
+    def state(self) -> str:
+        """What the service says that it is doing, such as "ready" or "loading". It is asked once."""
         try:
-            return self._http.get(self.url + path)
+            response = self._http.get(f"{self.url}/v2/health/ready")
         except httpx2.TransportError as error:
             raise self._transport_error(error, repeatable=True) from None
+        found = self._parse(as_object, response) if response.status_code in (200, 503) else {}
+        return "ready" if found.get("ready") is True else str(found.get("state", "not a crodobo service"))
+
+    def _parse(self, parse: Parser[Result], response: httpx2.Response) -> Result:
+        try:
+            return parse(response)
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise ServiceError(f"The server at {self.url} is not a crodobo service.", "Check the address.") from None
 
     def _transport_error(self, error: httpx2.TransportError, repeatable: bool) -> ServiceError:
         """The error to raise after the last attempt. Raises at once if another attempt cannot help or could harm."""

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import importlib.resources
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -22,6 +23,7 @@ from crodobo.serve.keys import Keys
 from crodobo.serve.metrics import Metrics
 from crodobo.serve.middleware import FAILED, Middleware
 from crodobo.serve.monitoring import Monitor
+from crodobo.serve.oip import INPUT
 from crodobo.serve.queries import Queries
 from crodobo.serve.service import Action, Service
 
@@ -68,17 +70,16 @@ class App:
         """Load the model while the server already answers that it is loading."""
         try:
             await self.batcher.between_queries(self.service.load)
+            self.batcher.start()
         except Interrupted:
             pass
         except CrodoboError as error:
             self.service.fail(error)
         except BaseException:
             self.service.fail(CrodoboError("The model could not be loaded."))
-            self.on_change()
             raise
-        else:
-            self.batcher.start()
-        self.on_change()
+        finally:
+            self.on_change()
 
     def on_change(self) -> None:
         """Notify watchers, and stop the server if the service has failed."""
@@ -109,13 +110,27 @@ class App:
 
     async def server_metadata(self) -> dict[str, Any]:
         """Describe the server."""
-        return openapi.server_metadata(self.service.settings.name)
+        name = self.service.settings.name
+        return {"name": "crodobo", "version": __version__, "extensions": ["binary_tensor_data"], "models": [name]}
 
     async def model_metadata(self, name: str, version: str | None = None) -> dict[str, Any]:
-        """Describe the model's inputs and outputs."""
+        """Describe the model's inputs and outputs. Its parameters are the classes, and the limits of one request."""
         self.queries.check_model(name, version)
         self.queries.check_answering()
-        return openapi.model_metadata(self.service.settings, self.service.source)
+        settings, source = self.service.settings, self.service.source
+        limits = {"max_batch": settings.query_size, "max_body": settings.max_body}
+        return {
+            "name": name,
+            "versions": ["1"],
+            "platform": "crodobo_pytorch",
+            "inputs": [{"name": INPUT, "datatype": "UINT8", "shape": [-1, *source.shape]}],
+            "outputs": [
+                {"name": "labels", "datatype": "BYTES", "shape": [-1]},
+                {"name": "confidence", "datatype": "FP32", "shape": [-1]},
+                {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(source.classes)]},
+            ],
+            "parameters": limits | {"classes": list(source.classes)},
+        }
 
     async def model_ready(self, name: str, version: str | None = None) -> Response:
         """Whether the model answers queries."""
@@ -139,7 +154,7 @@ class App:
         """Pause or resume adaptation, reset the learners, or write a checkpoint."""
         self.queries.check_answering()
         try:
-            await self.batcher.between_queries(getattr(self.service, action))
+            await self.batcher.between_queries(partial(self.service.administer, action))
         except CrodoboError as error:  # an administrator may know what is wrong
             raise ApiError(error.problem, error.remedy, status=500) from None
         finally:
@@ -163,7 +178,7 @@ class App:
         folder = importlib.resources.files("crodobo.serve") / "page"
         for name, media_type in PAGE.items():
             path = "/" if name == "index.html" else f"/{name.removesuffix('.html')}"
-            get(path, include_in_schema=False)(page((folder / name).read_bytes(), media_type))
+            get(path, include_in_schema=False)(partial(page, (folder / name).read_bytes(), media_type))
 
 
 def describe_invalid_parameter(error: RequestValidationError) -> str:
@@ -173,10 +188,5 @@ def describe_invalid_parameter(error: RequestValidationError) -> str:
     return f"`{wrong['loc'][-1]}` must be {expected}, not {str(wrong.get('input'))[:SHOWN]!r}."
 
 
-def page(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
-    """A handler that returns a file of the page."""
-
-    async def get() -> Response:
-        return Response(content, media_type=media_type)
-
-    return get
+async def page(content: bytes, media_type: str) -> Response:
+    return Response(content, media_type=media_type)

@@ -131,11 +131,7 @@ def _read_npy(body: Tensor, most: int) -> Tensor:
 
 
 def split_form(body: bytes, parameters: str, most: int) -> list[bytes]:
-    """Split a form into its files, in memory: the usual parsers write large ones to temporary files.
-
-    >>> split_form(b'--x\\r\\nContent-Disposition: form-data\\r\\n\\r\\nfirst\\r\\n--x--\\r\\n', ' boundary=x', most=1)
-    [b'first']
-    """
+    """Split a form into its files, in memory: the usual parsers write large ones to temporary files."""
     named = dict(part.strip().partition("=")[::2] for part in parameters.split(";"))
     boundary = next((text.strip('"') for name, text in named.items() if name.lower() == "boundary"), "")
     if not boundary or len(boundary) > 200:

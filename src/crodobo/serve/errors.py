@@ -10,23 +10,18 @@ from crodobo.errors import CrodoboError, NotHardened
 class ApiError(CrodoboError):
     """A request that gets no prediction. `retry_after` is the number of seconds to wait before trying again, if any.
 
-    >>> ApiError("There is no such model.", "Check the path.", status=404).body
-    {'error': 'There is no such model. Check the path.'}
+    `body` is the JSON that the client receives.
     """
 
     def __init__(self, problem: str, remedy: str = "", *, status: int, retry_after: float | None = None) -> None:
         super().__init__(problem, remedy)
         self.status, self.retry_after = status, retry_after
+        self.body: dict[str, Any] = {"error": str(self)}
 
     @property
     def headers(self) -> dict[str, str]:
         headers = {} if self.retry_after is None else {"Retry-After": str(max(1, round(self.retry_after)))}
         return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The JSON that the client receives."""
-        return {"error": str(self)}
 
 
 class BadRequest(ApiError):
@@ -41,11 +36,7 @@ class UnusableImage(BadRequest):
 
     def __init__(self, image: int, reason: str) -> None:
         super().__init__(f"Image {image} cannot be used: {reason}.")
-        self.image, self.reason = image, reason
-
-    @property
-    def body(self) -> dict[str, Any]:
-        return super().body | {"image": self.image, "reason": self.reason}
+        self.body |= {"image": image, "reason": reason}
 
 
 class TooManyImages(BadRequest):

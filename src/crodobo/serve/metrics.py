@@ -34,13 +34,8 @@ class Metrics(Collector):
         self._service, self._batcher = service, batcher
         self.registry = CollectorRegistry()
         self.requests = Counter("crodobo_requests", "Requests by status.", ["status"], registry=self.registry)
-        self.latency = Histogram(
-            "crodobo_seconds",
-            "Seconds per request: reading the body, waiting for the query, adapting, saving the weights, total.",
-            ["phase"],
-            buckets=SECONDS,
-            registry=self.registry,
-        )
+        text = "Seconds per request: reading the body, waiting for the query, adapting, saving the weights, total."
+        self.latency = Histogram("crodobo_seconds", text, ["phase"], buckets=SECONDS, registry=self.registry)
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:

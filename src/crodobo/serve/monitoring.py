@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from crodobo import __version__
 from crodobo.serve.batcher import Batcher
 from crodobo.serve.errors import Busy
-from crodobo.serve.history import MAX_RECEIPTS
+from crodobo.serve.points import MAX_RECEIPTS
 from crodobo.serve.service import Service
 
 HEARTBEAT = 1.0  # longest time between two events, in seconds
@@ -51,7 +51,7 @@ class Monitor:
             "last_query": session.ledger.last_query,
             "totals": service.totals,
             "queue": {"requests": self.batcher.active, "limit": self.batcher.limit},
-            "classes": list(service.source.classes) if service.loaded else [],
+            "classes": [] if session.phase == "loading" else list(service.source.classes),
             "points": [point for point in points if point["query"] > after],
             "receipts": [
                 {"id": point["receipt"], "query": point["query"], "time": point["time"], "samples": point["samples"]}

@@ -81,13 +81,10 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _input(request: dict[str, Any]) -> dict[str, Any]:
-    inputs = request.get("inputs")
-    if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
-        raise BadRequest(f"The request must have one input, called {INPUT}.")
-    tensor: dict[str, Any] = inputs[0]
-    if tensor.get("name") != INPUT:
-        raise BadRequest(f"The input must be called {INPUT}.")
-    return tensor
+    match request.get("inputs"):
+        case [{"name": name} as tensor] if name == INPUT:
+            return _object(tensor)
+    raise BadRequest(f"The request must have one input, called {INPUT}.")
 
 
 def _sizes(tensor: dict[str, Any], shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,14 +1,11 @@
-"""The OpenAPI document, and the metadata of the Open Inference Protocol."""
+"""The OpenAPI document: how it describes each route, as keywords of FastAPI."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from crodobo import __version__
 from crodobo.config import Order
-from crodobo.core.source import Source
 from crodobo.serve.bodies import FORM, IMAGES, NPY, RAW
 from crodobo.serve.oip import INPUT, TYPES
-from crodobo.serve.settings import ServeSettings
 
 DESCRIPTION = (
     "A model that adapts to the images it receives, predicts them and erases them. Each answer has the id of its "
@@ -42,10 +39,10 @@ def _response(description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _route(tag: str, *statuses: int, succeeds: dict[int, Any] | None = None, **request: Any) -> dict[str, Any]:
-    """How the document describes a route, as keywords of FastAPI. `statuses` are those of its errors."""
+def _route(tag: str, *statuses: int, responses: dict[int, Any] | None = None, **request: Any) -> dict[str, Any]:
+    """The keywords of a route. `statuses` are those of its errors, `responses` its other responses."""
     errors = {status: _response(ERRORS[status], ERROR) for status in statuses}
-    return {"tags": [tag], "responses": errors | (succeeds or {}), "openapi_extra": request}
+    return {"tags": [tag], "responses": errors | (responses or {}), "openapi_extra": request}
 
 
 STRING, INTEGER, NUMBER, BOOLEAN, OBJECT = ({"type": n} for n in ("string", "integer", "number", "boolean", "object"))
@@ -95,50 +92,27 @@ IS_READY = {
     503: _response("The service does not answer queries, or not yet.", STATE),
 }
 
+INFER_BODY = {"application/json": {"schema": INFER_REQUEST}, "application/octet-stream": BINARY}
+PREDICT_BODY = dict.fromkeys((*IMAGES, NPY, RAW, FORM), BINARY)
 PROTOCOL, OPERATING = "Open Inference Protocol", "Operating"
 WITH_IMAGES = (400, 401, 403, 408, 411, 413, 415, 422, 429, 500, 503)
 INFER = _route(
     PROTOCOL,
     *WITH_IMAGES,
     404,
-    succeeds={200: INFERRED},
+    responses={200: INFERRED},
     parameters=[JSON_LENGTH],
-    requestBody={
-        "required": True,
-        "content": {"application/json": {"schema": INFER_REQUEST}, "application/octet-stream": BINARY},
-    },
+    requestBody={"required": True, "content": INFER_BODY},
 )
 PREDICT = _route(
     "Plain",
     *WITH_IMAGES,
-    succeeds={200: _response("A prediction for each image, and the query's receipt.", PREDICTIONS)},
-    requestBody={"required": True, "content": dict.fromkeys((*IMAGES, NPY, RAW, FORM), BINARY)},
+    responses={200: _response("A prediction for each image, and the query's receipt.", PREDICTIONS)},
+    requestBody={"required": True, "content": PREDICT_BODY},
 )
 MODEL = _route(PROTOCOL, 401, 403, 404, 422, 429, 503)
-MODEL_READY = _route(PROTOCOL, 404, 422, succeeds=IS_READY)
-READY = _route(PROTOCOL, succeeds=IS_READY)
+MODEL_READY = _route(PROTOCOL, 404, 422, responses=IS_READY)
+READY = _route(PROTOCOL, responses=IS_READY)
 PUBLIC = _route(PROTOCOL)
 WATCH = _route(OPERATING, 401, 403, 429, 503)
 ADMINISTER = _route(OPERATING, 401, 403, 422, 429, 500, 503)
-
-
-def server_metadata(name: str) -> dict[str, Any]:
-    """The metadata of the server and its one model."""
-    return {"name": "crodobo", "version": __version__, "extensions": ["binary_tensor_data"], "models": [name]}
-
-
-def model_metadata(settings: ServeSettings, source: Source) -> dict[str, Any]:
-    """The metadata of the model. Its parameters are the classes, and the limits of one request."""
-    limits = {"max_batch": settings.query_size, "max_body": settings.max_body}
-    return {
-        "name": settings.name,
-        "versions": ["1"],
-        "platform": "crodobo_pytorch",
-        "inputs": [{"name": INPUT, "datatype": "UINT8", "shape": [-1, *source.shape]}],
-        "outputs": [
-            {"name": "labels", "datatype": "BYTES", "shape": [-1]},
-            {"name": "confidence", "datatype": "FP32", "shape": [-1]},
-            {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(source.classes)]},
-        ],
-        "parameters": limits | {"classes": list(source.classes)},
-    }

@@ -19,6 +19,7 @@ from crodobo.serve.bodies import Wanted, decode_images, overwrite_float_cache, r
 from crodobo.serve.errors import ApiError, BadRequest, Busy, TooManyImages, busy_if_memory_is_full
 from crodobo.serve.metrics import Metrics
 from crodobo.serve.oip import pack_answer, parse
+from crodobo.serve.openapi import FACTS
 from crodobo.serve.service import Service
 
 LARGEST_BODIES = 4  # as many bodies of the largest size have room at a time
@@ -61,7 +62,6 @@ class Queries:
                 rows = await self.rows(request, inference.images, read_control(inference.parameters), began)
             finally:
                 self.service.memory.burn([inference.images])
-        name = self.service.settings.name
         content, json_length = pack_answer(inference, self.outputs(rows), name, self.facts(rows))
         if json_length is None:
             return Response(content, media_type="application/json")
@@ -184,15 +184,8 @@ class Queries:
 
     def facts(self, rows: Rows) -> dict[str, Any]:
         """Facts about the whole query, its receipt among them."""
-        prediction = rows.answer.prediction
-        facts = {
-            "receipt": rows.answer.receipt,
-            "query": rows.answer.query,
-            "samples": len(prediction.probabilities),
-            "agreement": prediction.agreement,
-            "kept": prediction.adaptation.kept,
-        }
-        return {name: value for name, value in facts.items() if value is not None}
+        facts = {"receipt": rows.answer.receipt, "query": rows.answer.query} | rows.answer.prediction.numbers
+        return {name: facts[name] for name in FACTS if facts[name] is not None}
 
 
 async def wait_for_disconnect(request: Request) -> None:

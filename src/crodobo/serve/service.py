@@ -14,8 +14,7 @@ from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data import load_public
 from crodobo.errors import BadData, CrodoboError
-from crodobo.serve.drift import Drift
-from crodobo.serve.history import MAX_POINTS, describe
+from crodobo.serve.points import MAX_POINTS, Drift, describe
 from crodobo.serve.settings import ServeSettings
 from crodobo.session.processed import Processed
 from crodobo.session.session import Session
@@ -30,8 +29,8 @@ WARM_START = "warm_start.safetensors"  # learners that have learned the source a
 class Service:
     """A model that adapts to queries, one after the other.
 
-    Everything that touches the learners happens in one thread, the caller's: `load`, `answer`, `pause`, `resume`,
-    `reset`, `checkpoint`. Any thread may read `state` and the numbers, and call `drain` and `fail`.
+    One thread calls `load`, `answer` and `administer`, because they change the learners. Any thread may read `state`
+    and the numbers, and call `drain` and `fail`.
 
     `fresh` makes new learners instead of going on from the checkpoint.
     """
@@ -49,8 +48,6 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # What it is doing
 
     @property
     def state(self) -> State:
@@ -85,11 +82,6 @@ class Service:
         return self.session.method.source
 
     @property
-    def loaded(self) -> bool:
-        """Whether the source and its classes are known."""
-        return self.session.phase != "loading"
-
-    @property
     def totals(self) -> dict[str, int]:
         """Counts since the start."""
         counts = self.session.counts
@@ -101,8 +93,6 @@ class Service:
             "skipped": counts.skipped,
             "held": counts.held,
         }
-
-    # Getting ready
 
     def load(self) -> None:
         """Restore the learners or let new ones learn the source, then prove that burning works."""
@@ -121,8 +111,6 @@ class Service:
             session.observer.note("The service was paused, and still is.")
         session.start()
 
-    # Working
-
     def answer(self, images: Tensor, adapt: bool = True, order: Order | None = None) -> Processed:
         """Adapt to images, predict them and burn them. The images belong to the query from here on."""
         adapt = adapt and self.session.adapting
@@ -131,23 +119,16 @@ class Service:
         self.points.append(describe(processed, drift=drift, adapted=adapt))
         return processed
 
-    # Operating
-
-    def pause(self) -> None:
-        """Answer without learning from now on, also after a restart."""
-        self._set_adapting(False)
-
-    def resume(self) -> None:
-        """Learn again."""
-        self._set_adapting(True)
-
-    def reset(self) -> None:
-        """Go back to learners that have learned the source and nothing else."""
-        self.session.reset()
-
-    def checkpoint(self) -> None:
-        """Write a checkpoint now."""
-        self.session.checkpoint()
+    def administer(self, action: Action) -> None:
+        """Pause or resume learning, also after a restart; reset the learners; or write a checkpoint."""
+        session = self.session
+        if action == "reset":
+            session.reset()
+            return
+        if action != "checkpoint":
+            session.adapting = action == "resume"
+            session.log.write("resumed" if session.adapting else "paused", query=session.ledger.last_query)
+        session.checkpoint()
 
     def drain(self) -> None:
         """Stop loading, or answer only what was accepted before."""
@@ -167,11 +148,6 @@ class Service:
             session.close("failed" if session.failure else "stopped")
         except CrodoboError as error:
             session.fail(error)
-
-    def _set_adapting(self, adapting: bool) -> None:
-        self.session.adapting = adapting
-        self.session.log.write("resumed" if adapting else "paused", query=self.session.ledger.last_query)
-        self.session.checkpoint()
 
     def _progress(self) -> dict[str, bool]:
         return {"paused": not self.session.adapting}

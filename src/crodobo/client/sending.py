@@ -19,7 +19,7 @@ from typing import NamedTuple
 from crodobo.client import Answer, Client
 from crodobo.data.formats import SUFFIXES
 from crodobo.errors import BadData, CrodoboError, Interrupted, RequestRefused, ServiceError, Unanswered
-from crodobo.inbox.arrivals import UNFINISHED, Arrival
+from crodobo.inbox.arrivals import Arrival
 from crodobo.inbox.predictions import PredictionFile
 from crodobo.session.stop import StopSignal
 
@@ -86,9 +86,9 @@ def find_images(places: Sequence[Path], recursive: bool = False) -> tuple[list[P
 
 
 def is_image(path: Path, folder: Path) -> bool:
-    """Whether a file has the name of an image, and is neither hidden nor unfinished."""
+    """Whether a file has the name of an image and is not hidden."""
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return not hidden and path.suffix.lower() in SUFFIXES and not path.name.endswith(UNFINISHED) and path.is_file()
+    return not hidden and path.suffix.lower() in SUFFIXES and path.is_file()
 
 
 def send(

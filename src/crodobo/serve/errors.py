@@ -8,15 +8,12 @@ from crodobo.errors import CrodoboError, NotHardened
 
 
 class ApiError(CrodoboError):
-    """A request that gets no prediction. `retry_after` is the number of seconds to wait before trying again, if any.
-
-    `body` is the JSON that the client receives.
-    """
+    """A request that gets no prediction. `retry_after` is the number of seconds to wait before trying again, if any."""
 
     def __init__(self, problem: str, remedy: str = "", *, status: int, retry_after: float | None = None) -> None:
         super().__init__(problem, remedy)
         self.status, self.retry_after = status, retry_after
-        self.body: dict[str, Any] = {"error": str(self)}
+        self.body: dict[str, Any] = {"error": str(self)}  # the JSON that the client receives
 
     @property
     def headers(self) -> dict[str, str]:

@@ -7,10 +7,7 @@ from crodobo.config import Order
 from crodobo.serve.bodies import FORM, IMAGES, NPY, RAW
 from crodobo.serve.oip import INPUT, TYPES
 
-DESCRIPTION = (
-    "A model that adapts to the images it receives, predicts them and erases them. Each answer has the id of its "
-    "query's receipt."
-)
+DESCRIPTION = "A model that adapts to images, predicts them and erases them. Each answer names its query's receipt."
 ERRORS = {
     400: "The request is invalid, or an image cannot be decoded.",
     401: "The request has no valid API key.",

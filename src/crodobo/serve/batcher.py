@@ -171,15 +171,14 @@ class Batcher:
         try:
             if answer.saved:
                 await asyncio.wrap_future(answer.saved)
-        except BaseException as error:
+            saved = time.monotonic() - learned
+            parts = answer.prediction.probabilities.split([len(pending.images) for pending in batch])
+            for pending, probabilities in zip(batch, parts, strict=True):
+                if not pending.answered.done():
+                    pending.answered.set_result(Rows(answer, probabilities, started - pending.arrived, saved))
+            self.on_query()
+        except BaseException as error:  # raised here, it would end all other deliveries
             self._fail(batch, error)
-            return
-        saved = time.monotonic() - learned
-        parts = answer.prediction.probabilities.split([len(pending.images) for pending in batch])
-        for pending, probabilities in zip(batch, parts, strict=True):
-            if not pending.answered.done():
-                pending.answered.set_result(Rows(answer, probabilities, started - pending.arrived, saved))
-        self.on_query()
 
     def _fail(self, batch: list[Pending], error: BaseException) -> None:
         for pending in batch:

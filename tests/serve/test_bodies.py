@@ -18,7 +18,7 @@ from PIL import Image
 
 from crodobo.burn.arena import Arena
 from crodobo.core.memory import Memory
-from crodobo.serve.bodies import FORM, NPY, RAW, Limits, decode_images, read_body, split_form
+from crodobo.serve.bodies import FORM, NPY, RAW, Wanted, decode_images, read_body, split_form
 from crodobo.serve.errors import BadRequest
 
 SHAPE = (1, 4, 3)
@@ -62,7 +62,7 @@ def form(*files: bytes, boundary: bytes = b"limit") -> bytes:
 def decode(
     content: bytes, kind: str, most: int = 8, dtype: str = "uint8", memory: Memory | None = None
 ) -> torch.Tensor:
-    return asyncio.run(decode_images(as_body(content), kind, SHAPE, "squash", memory or Memory(), Limits(most), dtype))
+    return asyncio.run(decode_images(as_body(content), kind, Wanted(SHAPE, most), memory or Memory(), dtype))
 
 
 def refused(content: bytes, kind: str, **options: Any) -> BadRequest:
@@ -170,7 +170,7 @@ def test_the_boundary_parameter_is_case_insensitive(name: str) -> None:
 def test_images_own_their_memory_so_burning_the_body_hits_no_other_query(content: bytes, kind: str) -> None:
     arena = Arena()
     body = arena.take(as_body(content))
-    images = asyncio.run(decode_images(body, kind, SHAPE, "squash", arena, Limits(8)))
+    images = asyncio.run(decode_images(body, kind, Wanted(SHAPE, 8), arena))
     arena.burn([images])
     other = arena.take(torch.ones(1, *SHAPE, dtype=torch.uint8))  # may reuse the memory of the images
     arena.burn([body])

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from crodobo import Client
-from crodobo.client.forms import as_array
+from crodobo.client.forms import as_array, as_object
 from crodobo.errors import BadData, BadQuery, BadSettings, NoService, RequestRefused, ServiceError, Unanswered
 from crodobo.serve.keys import add_key, remove_key
 
@@ -183,7 +183,8 @@ def crowd(served: Any, key: str) -> Iterator[list[socket.socket]]:
             each.sendall(head.encode())
         with Client(served.url, key) as watcher:
             end = time.monotonic() + 30
-            while f"crodobo_queue_requests {QUEUE}.0" not in watcher.connection.ask("GET", "/metrics").text:
+            full = f"crodobo_queue_requests {QUEUE}.0"
+            while not watcher.connection.ask("GET", "/metrics", lambda response: full in response.text):
                 assert time.monotonic() < end
         yield sockets
     finally:
@@ -258,7 +259,7 @@ def test_keys_may_be_added_and_removed_while_the_service_runs(
 
 def test_a_client_key_may_not_administer(client: Client) -> None:
     with pytest.raises(RequestRefused, match="needs an administrator's key") as error:
-        client.connection.ask("POST", "/admin/pause")
+        client.connection.ask("POST", "/admin/pause", as_object)
     assert error.value.status == 403
 
 

@@ -106,7 +106,7 @@ def test_an_answer_has_each_output_once_as_numbers_or_as_bytes(
     probabilities = np.random.default_rng(samples).random((samples, 3), dtype=np.float32)
     given_outputs = {"labels": labels, "confidence": probabilities.max(axis=1), "probabilities": probabilities}
     asked = InferRequest(torch.zeros(samples, *SHAPE), "7", {}, tuple(wanted), binary & frozenset(wanted))
-    content, length = pack_answer(asked, given_outputs, "crodobo", "1", {"query": 3})
+    content, length = pack_answer(asked, given_outputs, "crodobo", {"query": 3})
     header = json.loads(content[:length])
     assert (header["id"], header["parameters"], [each["name"] for each in header["outputs"]]) == (
         "7",

@@ -246,10 +246,10 @@ def test_numbers_change_without_a_reload(running: Running, page: Page) -> None:
     lines = page.run("return [...document.querySelectorAll('#lines .line')].map((line) => line.getAttribute('d'))")
     assert [len(line.split("L")) for line in lines] == [4] * 6  # points
     values = page.run("return [...document.querySelectorAll('#lines output')].map((one) => one.textContent)")
-    point = running.service.history.points[-1]
-    assert values[:2] == [f"{100 * point.confidence:.1f} %", f"{point.entropy:.2f} nats"]
+    point = running.service.points[-1]
+    assert values[:2] == [f"{100 * point['confidence']:.1f} %", f"{point['entropy']:.2f} nats"]
     shares = page.run("return [...document.querySelectorAll('#mix li b')].map((one) => one.textContent)")
-    assert shares == [f"{100 * share:.1f} %" for share in point.classes]
+    assert shares == [f"{100 * share:.1f} %" for share in point["classes"]]
     assert page.run("return window.same")
 
 
@@ -261,8 +261,8 @@ def test_the_query_under_the_pointer_is_shown(running: Running, page: Page) -> N
     chart = page.driver.find_element("css selector", "#lines svg")
     webdriver.ActionChains(page.driver, duration=0).move_to_element_with_offset(chart, -5, 0).perform()
     page.sees("range", "query 2 (under the pointer)")
-    first = running.service.history.points[1]
-    assert page.driver.find_element("css selector", "#lines output").text == f"{100 * first.confidence:.1f} %"
+    first = running.service.points[1]
+    assert page.driver.find_element("css selector", "#lines output").text == f"{100 * first['confidence']:.1f} %"
 
 
 def test_a_wrong_key_shows_nothing(running: Running, page: Page) -> None:

@@ -95,7 +95,7 @@ def test_a_reset_forgets_all_queries_and_is_remembered(make: Make) -> None:
         new = weights(first)
         first.answer(IMAGES.clone())
         assert not torch.equal(weights(first), new)
-        first.reset()
+        first.administer("reset")
         assert met(first) == 0
         assert torch.equal(weights(first), new)
     with closing(make()) as second:
@@ -160,13 +160,13 @@ def test_a_start_that_fails_leaves_the_checkpoint_as_it_is(make: Make, monkeypat
 
 def test_a_pause_is_remembered_and_others_cannot_read_what_was_learned(make: Make) -> None:
     with closing(make()) as first:
-        first.pause()
+        first.administer("pause")
     with closing(make()) as second:
         assert (second.state, second.session.adapting) == ("paused", False)
         before = weights(second)
         second.answer(IMAGES.clone())
         assert torch.equal(weights(second), before)
-        second.resume()
+        second.administer("resume")
     with closing(make()) as third:
         assert third.state == "ready"
         for name in (NAME, WARM_START):
@@ -176,9 +176,9 @@ def test_a_pause_is_remembered_and_others_cannot_read_what_was_learned(make: Mak
 def test_a_pause_that_had_to_wait_does_not_undo_the_end(make: Make) -> None:
     with closing(make()) as service:
         service.drain()
-        service.pause()
+        service.administer("pause")
         assert not service.answering
-        service.resume()
+        service.administer("resume")
         assert not service.answering
 
 

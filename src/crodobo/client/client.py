@@ -4,24 +4,33 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from crodobo.client.forms import LENGTH, Answer, File, as_array, infer_answer, infer_request, join, plain_answer
+from crodobo.client.forms import (
+    LENGTH,
+    Answer,
+    File,
+    as_array,
+    as_object,
+    infer_answer,
+    infer_request,
+    join,
+    plain_answer,
+)
 from crodobo.config import Order
 from crodobo.errors import BadData, BadQuery, BadSettings, NoService, RequestRefused, ServiceError
-
-if TYPE_CHECKING:
-    from httpx2 import Response
 
 BODY_OVERHEAD = 4096  # bytes of a body beside its images
 FORM_OVERHEAD = 256  # bytes that a form adds to each file
 POLL = 0.2  # seconds between two checks whether a service is ready
 GETTING_READY = ("loading", "warming up", "proving")
 
-Images = TypeVar("Images", np.ndarray, Sequence[File | bytes])
+ImageFile = File | bytes  # a path, or the content of a file
+Images = TypeVar("Images", np.ndarray, Sequence[ImageFile])
 Result = TypeVar("Result")
 
 
@@ -86,7 +95,7 @@ class Client:
     def ready(self) -> bool:
         """Whether the service can be reached and answers queries."""
         try:
-            return self._state() == "ready"
+            return self.connection.state() == "ready"
         except NoService as error:
             if error.final:
                 raise
@@ -106,7 +115,7 @@ class Client:
         while True:
             limit = timeout
             try:
-                if (state := self._state()) == "ready":
+                if (state := self.connection.state()) == "ready":
                     return
                 limit = max(timeout, loading if state in GETTING_READY else 0)
                 trouble = NoService(f"The service at {self.connection.url} is not ready: it is {state}.")
@@ -122,17 +131,9 @@ class Client:
 
     def metadata(self) -> dict[str, Any]:
         """The model's inputs and outputs. Its `parameters` hold the classes and the limits of one request."""
-        name = self._parse(lambda response: response.json()["models"][0], self.connection.ask("GET", "/v2"))
-        self._metadata = self._json(self.connection.ask("GET", f"/v2/models/{name}"))
+        name = self.connection.ask("GET", "/v2", lambda response: response.json()["models"][0])
+        self._metadata = self.connection.ask("GET", f"/v2/models/{name}", as_object)
         return self._metadata
-
-    def _state(self) -> str:
-        response = self.connection.get_once("/v2/health/ready")
-        found = self._json(response) if response.status_code in (200, 503) else {}
-        return "ready" if found.get("ready") is True else str(found.get("state", "not a crodobo service"))
-
-    def _cached_metadata(self) -> dict[str, Any]:
-        return self._metadata or self.metadata()
 
     def predict(
         self, images: Any, *, adapt: bool = True, order: Order | None = None, probabilities: bool = False
@@ -152,30 +153,20 @@ class Client:
             Return the probability of every class too.
         """
         array = as_array(images)
-        name = self._cached_metadata()["name"]
+        metadata = self._metadata or self.metadata()
+        path, limits = f"/v2/models/{metadata['name']}/infer", metadata["parameters"]
         outputs = ["labels", "confidence", *["probabilities"] * probabilities]
         control = {"adapt": adapt} | ({"order": order} if order else {})
 
         def ask(part: np.ndarray) -> Answer:
             body, length = infer_request(part, outputs, control)
-            response = self.connection.ask(
-                "POST",
-                f"/v2/models/{name}/infer",
-                repeatable=not adapt,
-                content=body,
-                headers={LENGTH: str(length), "Content-Type": "application/octet-stream"},
-            )
-            return self._parse(infer_answer, response)
+            headers = {LENGTH: str(length), "Content-Type": "application/octet-stream"}
+            return self.connection.ask("POST", path, infer_answer, repeatable=not adapt, content=body, headers=headers)
 
-        return ask_in_groups(array, self._group_sizes([array[0].nbytes] * len(array)), ask)
+        return ask_in_groups(array, group_sizes([array[0].nbytes] * len(array), limits), ask)
 
     def predict_files(
-        self,
-        files: Sequence[File | bytes],
-        *,
-        adapt: bool = True,
-        order: Order | None = None,
-        probabilities: bool = False,
+        self, files: Sequence[ImageFile], *, adapt: bool = True, order: Order | None = None, probabilities: bool = False
     ) -> Answer:
         """Adapt to image files, or their contents, and predict them.
 
@@ -185,17 +176,18 @@ class Client:
             raise BadQuery("There are no files to send.")
         parameters = {"adapt": str(adapt).lower(), "probabilities": str(probabilities).lower()}
         parameters |= {"order": order} if order else {}
-        classes = self._cached_metadata()["parameters"]["classes"]
+        limits = (self._metadata or self.metadata())["parameters"]
+        parse = partial(plain_answer, classes=limits["classes"])
 
-        def ask(part: Sequence[File | bytes]) -> Answer:
+        def ask(part: Sequence[ImageFile]) -> Answer:
             contents = (from_file(file, Path.read_bytes, bytes) for file in part)
             form = [("image", ("image", content, "application/octet-stream")) for content in contents]
-            response = self.connection.ask("POST", "/v1/predict", repeatable=not adapt, params=parameters, files=form)
-            return self._parse(lambda response: plain_answer(response, classes), response)
+            sent = {"params": parameters, "files": form}
+            return self.connection.ask("POST", "/v1/predict", parse, repeatable=not adapt, **sent)
 
         try:
             sizes = [FORM_OVERHEAD + from_file(file, lambda path: path.stat().st_size, len) for file in files]
-            return ask_in_groups(files, self._group_sizes(sizes), ask)
+            return ask_in_groups(files, group_sizes(sizes, limits), ask)
         except RequestRefused as error:
             if error.image is None or isinstance(file := files[error.image], bytes):
                 raise
@@ -204,28 +196,18 @@ class Client:
             named.answered = error.answered
             raise named from None
 
-    def _group_sizes(self, sizes: Sequence[int]) -> list[int]:
-        """How many images go into each request, given the bytes of each image."""
-        limits = self._cached_metadata()["parameters"]
-        groups, used = [0], 0
-        for size in sizes:
-            full = groups[-1] == limits["max_batch"] or used + size > limits["max_body"] - BODY_OVERHEAD
-            if groups[-1] and full:
-                groups.append(0)
-                used = 0
-            groups[-1] += 1
-            used += size
-        return groups
 
-    def _json(self, response: "Response") -> dict[str, Any]:
-        return self._parse(lambda response: dict(response.json()), response)
-
-    def _parse(self, parser: Callable[["Response"], Result], response: "Response") -> Result:
-        try:
-            return parser(response)
-        except (ValueError, KeyError, IndexError, TypeError):
-            problem = f"The server at {self.connection.url} is not a crodobo service."
-            raise ServiceError(problem, "Check the address.") from None
+def group_sizes(sizes: Sequence[int], limits: dict[str, Any]) -> list[int]:
+    """How many images go into each request, given the bytes of each image and the limits of the service."""
+    groups, used = [0], 0
+    for size in sizes:
+        full = groups[-1] == limits["max_batch"] or used + size > limits["max_body"] - BODY_OVERHEAD
+        if groups[-1] and full:
+            groups.append(0)
+            used = 0
+        groups[-1] += 1
+        used += size
+    return groups
 
 
 def ask_in_groups(images: Images, sizes: Sequence[int], ask: Callable[[Images], Answer]) -> Answer:
@@ -248,7 +230,7 @@ def ask_in_groups(images: Images, sizes: Sequence[int], ask: Callable[[Images], 
     return join(answers)
 
 
-def from_file(file: File | bytes, read: Callable[[Path], Result], of_bytes: Callable[[bytes], Result]) -> Result:
+def from_file(file: ImageFile, read: Callable[[Path], Result], of_bytes: Callable[[bytes], Result]) -> Result:
     """Read something from a file, or from its content."""
     try:
         return of_bytes(file) if isinstance(file, bytes) else read(Path(file))

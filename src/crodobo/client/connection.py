@@ -11,11 +11,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 
-from crodobo.client.forms import File
+from crodobo.client.forms import File, KeyPair, as_object
 from crodobo.errors import BadSettings, NoService, RequestRefused, ServiceError, Unanswered
 
 CONNECT = 10.0  # seconds to establish a connection
@@ -23,6 +23,8 @@ IDLE = 2.0  # seconds to keep an unused connection; servers close theirs after f
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between attempts, if the service does not say
 BUSY = (429, 503)  # nothing was learned, if these come from the service and not from a proxy
 REMEDIES = {401: "Check the key.", 403: "Use another key.", 404: "Check the address."}
+Result = TypeVar("Result")
+Parser = Callable[[httpx2.Response], Result]
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
@@ -30,24 +32,15 @@ class Connection:
     """The connection to a service. `Client` describes the parameters."""
 
     def __init__(
-        self,
-        url: str,
-        key: str | None,
-        *,
-        timeout: float,
-        patience: float,
-        ca: File | None,
-        cert: tuple[File, File] | None,
+        self, url: str, key: str | None, timeout: float, patience: float, ca: File | None, cert: KeyPair | None
     ) -> None:
         address = parse_url(url)
         if (ca or cert) and address.scheme != "https":
             remedy = "Use https, or leave the certificates out."
             raise BadSettings(f"Certificates need https, and {url} is not.", remedy, settings=("url",))
         if key is not None and not re.fullmatch(r"[!-~]+", key):
-            problem = (
-                "This is not a valid API key: it is empty, or contains spaces or characters that keys never contain."
-            )
-            raise BadSettings(problem)
+            wrong = "it is empty, or contains spaces or characters that keys never contain"
+            raise BadSettings(f"This is not a valid API key: {wrong}.")
         self.scheme, self.host = address.scheme, address.host
         self.url, self.patience = str(address).rstrip("/"), patience
         self.note: Callable[[str], None] = lambda text: None  # receives the reason of each delay
@@ -62,7 +55,6 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def stop(self) -> None:
@@ -73,10 +65,11 @@ class Connection:
         """Wait this long, or until `stop` is called. Returns whether it was called."""
         return self._stopping.wait(seconds)
 
-    def ask(self, method: str, path: str, *, repeatable: bool = True, **content: Any) -> httpx2.Response:
+    def ask(self, method: str, path: str, parse: Parser[Result], *, repeatable: bool = True, **content: Any) -> Result:
         """Send a request until it succeeds, as long as repeating it is safe and patience lasts.
 
-        `repeatable` says that the request may be sent again even if the service may have received it.
+        `parse` reads the response. `repeatable` says that the request may be sent again even if the service may have
+        received it.
         """
         end, pause = time.monotonic() + self.patience, FIRST_PAUSE
         while True:
@@ -87,7 +80,7 @@ class Connection:
                 trouble = self._transport_error(error, repeatable)
             else:
                 if response.is_success:
-                    return response
+                    return self._parse(parse, response)
                 trouble = self._refusal(response, repeatable)
                 if response.status_code not in BUSY or isinstance(trouble, Unanswered):
                     raise trouble
@@ -99,12 +92,20 @@ class Connection:
                 raise trouble
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def get_once(self, path: str) -> httpx2.Response:
-        """Get a path once. Every status is returned."""
+    def state(self) -> str:
+        """What the service says that it is doing, such as "ready" or "loading". It is asked once."""
         try:
-            return self._http.get(self.url + path)
+            response = self._http.get(f"{self.url}/v2/health/ready")
         except httpx2.TransportError as error:
             raise self._transport_error(error, repeatable=True) from None
+        found = self._parse(as_object, response) if response.status_code in (200, 503) else {}
+        return "ready" if found.get("ready") is True else str(found.get("state", "not a crodobo service"))
+
+    def _parse(self, parse: Parser[Result], response: httpx2.Response) -> Result:
+        try:
+            return parse(response)
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise ServiceError(f"The server at {self.url} is not a crodobo service.", "Check the address.") from None
 
     def _transport_error(self, error: httpx2.TransportError, repeatable: bool) -> ServiceError:
         """The error to raise after the last attempt. Raises at once if another attempt cannot help or could harm."""
@@ -129,18 +130,17 @@ class Connection:
         return NoService(f"{self.url} gave no answer ({reason}).", hint)
 
     def _unanswered(self, reason: str) -> Unanswered:
-        return Unanswered(
-            f"{self.url} gave no answer and no receipt ({reason}), so it is not known whether it learned these images."
-        )
+        unknown = "so it is not known whether it learned these images"
+        return Unanswered(f"{self.url} gave no answer and no receipt ({reason}), {unknown}.")
 
     def _refusal(self, response: httpx2.Response, repeatable: bool) -> ServiceError:
         """The error for a response that is not a success."""
-        status, found = response.status_code, {}
+        status, found = response.status_code, dict[str, Any]()
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            found = {"error": str(response.json()["error"])} | response.json()
+            found = response.json() | {"error": str(response.json()["error"])}
         sentence = found.get("error", f"HTTP {status}.")
-        from_service = bool(found)  # a proxy may answer 503 although the service received the request
-        if status >= 500 and not repeatable and not (from_service and status in BUSY):
+        is_busy = found and status in BUSY  # a proxy may answer 503 although the service received the request
+        if status >= 500 and not repeatable and not is_busy:
             return self._unanswered(sentence.rstrip("."))
         image = found.get("image")
         return RequestRefused(
@@ -162,17 +162,15 @@ def parse_url(url: str) -> httpx2.URL:
     raise BadSettings(f"{url!r} is not the address of a service.", remedy, settings=("url",))
 
 
-def tls_context(ca: File | None, cert: tuple[File, File] | None) -> ssl.SSLContext:
+def tls_context(ca: File | None, cert: KeyPair | None) -> ssl.SSLContext:
     """A context that trusts this authority and shows this certificate."""
     try:
         context = ssl.create_default_context(cafile=ca)
         if cert:
             context.load_cert_chain(*cert)
     except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadSettings(
-            f"The certificates cannot be used ({reason}).", "Check the files.", settings=("ca", "cert")
-        ) from None
+        problem = f"The certificates cannot be used ({getattr(error, 'strerror', None) or error})."
+        raise BadSettings(problem, "Check the files.", settings=("ca", "cert")) from None
     return context
 
 

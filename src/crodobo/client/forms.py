@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LENGTH = "Inference-Header-Content-Length"
 ALIGNMENT = 64  # bytes; the pixels start at a multiple of it, so the service need not move them
 File = str | PathLike[str]
+KeyPair = tuple[File, File]  # a certificate and its private key
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,20 +50,14 @@ def join(answers: Sequence[Answer]) -> Answer:
 
 
 def as_array(images: Any) -> np.ndarray:
-    """Images as an array of a type that the service accepts.
-
-    >>> as_array(np.ones((1, 1, 2, 2))).dtype
-    dtype('float32')
-    """
+    """Images as an array of a type that the service accepts."""
     if hasattr(images, "detach"):  # a tensor
         images = images.detach().cpu()
         images = (images.float() if images.is_floating_point() else images).numpy()
     array = np.asarray(images)
     if array.ndim != 4 or not array.size:
-        raise BadQuery(
-            f"The images have shape {array.shape}.",
-            "Use samples × channels × height × width, with at least one sample.",
-        )
+        remedy = "Use samples × channels × height × width, with at least one sample."
+        raise BadQuery(f"The images have shape {array.shape}.", remedy)
     if array.dtype != np.uint8 and array.dtype.kind != "f":
         raise BadQuery(f"The images have type {array.dtype}.", "Use uint8 (0 to 255) or floats (0 to 1).")
     return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.dtype("<f4"))
@@ -82,6 +77,11 @@ def infer_request(images: np.ndarray, outputs: Sequence[str], control: dict[str,
     return header + images.tobytes(), len(header)
 
 
+def as_object(response: "Response") -> dict[str, Any]:
+    """The JSON object that a response holds."""
+    return dict(response.json())
+
+
 def infer_answer(response: "Response") -> Answer:
     """The answer to a request with a binary tensor."""
     length = int(response.headers[LENGTH])
@@ -99,11 +99,7 @@ def infer_answer(response: "Response") -> Answer:
 
 
 def unpack_texts(content: memoryview) -> Iterator[str]:
-    """The strings of a tensor, each stored after its length.
-
-    >>> list(unpack_texts(memoryview(b"\\x03\\x00\\x00\\x00cat\\x00\\x00\\x00\\x00")))
-    ['cat', '']
-    """
+    """The strings of a tensor, each stored after its length."""
     place = 0
     while place < len(content):
         length = int.from_bytes(content[place : place + 4], "little")
@@ -115,13 +111,11 @@ def plain_answer(response: "Response", classes: Sequence[str]) -> Answer:
     """The answer to a form with image files."""
     found = response.json()
     rows, count = found["predictions"], len(found["predictions"])
-    probabilities = None
-    if count and "probabilities" in rows[0]:
-        probabilities = np.array([[row["probabilities"][name] for name in classes] for row in rows], np.float32)
+    shares = [[row["probabilities"][name] for name in classes] for row in rows if "probabilities" in row]
     return Answer(
         labels=[str(row["label"]) for row in rows],
         confidence=np.array([row["confidence"] for row in rows], np.float32),
-        probabilities=probabilities,
+        probabilities=np.array(shares, np.float32) if shares else None,
         receipts=[str(found["receipt"])] * count,
         queries=[int(found["query"])] * count,
     )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from crodobo.client import Answer, Client
 from crodobo.data.formats import SUFFIXES
 from crodobo.errors import BadData, CrodoboError, Interrupted, RequestRefused, ServiceError, Unanswered
-from crodobo.inbox.arrivals import UNFINISHED, Arrival
+from crodobo.inbox.arrivals import Arrival
 from crodobo.inbox.predictions import PredictionFile
 from crodobo.session.stop import StopSignal
 
@@ -73,10 +73,9 @@ def find_images(places: Sequence[Path], recursive: bool = False) -> tuple[list[P
             inside = [path for path in paths if is_image(path, place)]
             others += [path for path in paths if path.suffix.lower() not in SUFFIXES and path.is_file()]
             if not inside:
-                problem = f"{place} contains no images ({', '.join(SUFFIXES[:3])}, …)."
-                if recursive:
-                    raise BadData(problem, "Check the path.")
-                raise BadData(problem, "Check the path, or search its subfolders too.", settings=("recursive",))
+                remedy = "Check the path." if recursive else "Check the path, or search its subfolders too."
+                settings = () if recursive else ("recursive",)
+                raise BadData(f"{place} contains no images ({', '.join(SUFFIXES[:3])}, …).", remedy, settings=settings)
             random.Random(0).shuffle(inside)
             found += inside
         elif place.is_file():
@@ -87,9 +86,9 @@ def find_images(places: Sequence[Path], recursive: bool = False) -> tuple[list[P
 
 
 def is_image(path: Path, folder: Path) -> bool:
-    """Whether a file has the name of an image, and is neither hidden nor unfinished."""
+    """Whether a file has the name of an image and is not hidden."""
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return not hidden and path.suffix.lower() in SUFFIXES and not path.name.endswith(UNFINISHED) and path.is_file()
+    return not hidden and path.suffix.lower() in SUFFIXES and path.is_file()
 
 
 def send(
@@ -143,12 +142,11 @@ def files_without_rows(files: Sequence[Path], predictions: PredictionFile, sent:
         with contextlib.suppress(OSError):  # reported when the file is read
             by_arrival[arrival_of(path, path.stat())] = path
     done = predictions.already_predicted(list(by_arrival))
-    for arrival in done:
-        sent.before += 1
-        if delete:
-            sent.deleted += delete_same(by_arrival[arrival], arrival)
+    sent.before = len(done)
+    if delete:
+        sent.deleted = sum(delete_same(by_arrival[arrival], arrival) for arrival in done)
     known = {by_arrival[arrival] for arrival in done}
-    return iter([path for path in files if path not in known])
+    return (path for path in files if path not in known)
 
 
 def send_batch(paths: Sequence[Path], ask: Ask, delete: bool) -> BatchResult:
@@ -195,12 +193,11 @@ def read_files(paths: Sequence[Path], delete: bool, result: BatchResult) -> Iter
 def add_rows(result: BatchResult, files: Sequence[LoadedFile], answer: Answer) -> None:
     """Add the rows of an answer, which may cover only the first files."""
     moment = datetime.now(UTC).isoformat(timespec="seconds")
-    for index, (file, label) in enumerate(zip(files, answer.labels, strict=False)):
-        confidence = f"{float(answer.confidence[index]):.6f}"
-        more = [] if answer.probabilities is None else answer.probabilities[index].tolist()
-        shares = (f"{share:.6f}" for share in more)
+    for index, file in enumerate(files[: len(answer)]):
+        more = [] if answer.probabilities is None else answer.probabilities[index]
+        confidence, *shares = (f"{share:.6f}" for share in (answer.confidence[index], *more))
         query, receipt = str(answer.queries[index]), answer.receipts[index]
-        result.rows.append((file, (label, confidence, query, moment, receipt, *shares)))
+        result.rows.append((file, (answer.labels[index], confidence, query, moment, receipt, *shares)))
 
 
 def record(result: BatchResult, predictions: PredictionFile, sent: Sent, delete: bool) -> None:

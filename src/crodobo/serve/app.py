@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import importlib.resources
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from crodobo import __version__
@@ -21,8 +23,9 @@ from crodobo.serve.keys import Keys
 from crodobo.serve.metrics import Metrics
 from crodobo.serve.middleware import FAILED, Middleware
 from crodobo.serve.monitoring import Monitor
+from crodobo.serve.oip import INPUT
 from crodobo.serve.queries import Queries
-from crodobo.serve.service import Service
+from crodobo.serve.service import Action, Service
 
 PAGE = {
     "index.html": "text/html",
@@ -47,19 +50,11 @@ class App:
         self.queries = Queries(service, self.batcher, self.metrics)
         self.loading: asyncio.Task[None] | None = None
         self.stop_server: Callable[[], None] = lambda: None
-        self.api = FastAPI(
-            title="crodobo",
-            version=__version__,
-            description=openapi.DESCRIPTION,
-            docs_url=None,
-            redoc_url=None,
-            lifespan=self.lifespan,
-        )
+        about: dict[str, Any] = {"title": "crodobo", "version": __version__, "description": openapi.DESCRIPTION}
+        self.api = FastAPI(**about, docs_url=None, redoc_url=None, lifespan=self.lifespan)
         self.api.add_middleware(Middleware, count=lambda status: self.metrics.requests.labels(str(status)).inc())
-        self.api.add_exception_handler(ApiError, self.handle_api_error)
-        self.api.add_exception_handler(HTTPException, self.handle_http_error)
-        self.api.add_exception_handler(RequestValidationError, self.handle_invalid_parameter)
-        self.api.add_exception_handler(CrodoboError, self.handle_failure)
+        for kind in (CrodoboError, HTTPException, RequestValidationError):
+            self.api.add_exception_handler(kind, self.handle_error)
         self.add_routes()
 
     @contextlib.asynccontextmanager
@@ -75,17 +70,16 @@ class App:
         """Load the model while the server already answers that it is loading."""
         try:
             await self.batcher.between_queries(self.service.load)
+            self.batcher.start()
         except Interrupted:
             pass
         except CrodoboError as error:
             self.service.fail(error)
         except BaseException:
             self.service.fail(CrodoboError("The model could not be loaded."))
-            self.on_change()
             raise
-        else:
-            self.batcher.start()
-        self.on_change()
+        finally:
+            self.on_change()
 
     def on_change(self) -> None:
         """Notify watchers, and stop the server if the service has failed."""
@@ -99,45 +93,44 @@ class App:
         self.service.drain()
         self.monitor.notify()
 
-    # Errors
-
-    async def handle_api_error(self, _: Request, error: Exception) -> Response:
-        assert isinstance(error, ApiError)
-        headers = {} if error.retry_after is None else {"Retry-After": str(max(1, round(error.retry_after)))}
-        if error.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-        return JSONResponse(error.body, error.status, headers=headers)
-
-    async def handle_http_error(self, _: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        text = HTTP_ERRORS.get(error.status_code, str(error.detail))
-        return JSONResponse({"error": text}, error.status_code, headers=error.headers)
-
-    async def handle_invalid_parameter(self, _: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        wrong = error.errors()[0]
-        is_bool = wrong["type"].startswith("bool")
-        expected = "true or false" if is_bool else wrong.get("ctx", {}).get("expected", "something else")
-        given = str(wrong.get("input"))[:SHOWN]
-        return JSONResponse({"error": f"`{wrong['loc'][-1]}` must be {expected}, not {given!r}."}, 422)
-
-    async def handle_failure(self, _: Request, error: Exception) -> Response:
-        """Tell the operator what is wrong, and the client only that something is."""
+    async def handle_error(self, _: Request, error: Exception) -> Response:
+        """Turn an error into a response."""
+        if isinstance(error, ApiError):
+            return JSONResponse(error.body, error.status, headers=error.headers)
+        if isinstance(error, HTTPException):
+            text = HTTP_ERRORS.get(error.status_code, str(error.detail))
+            return JSONResponse({"error": text}, error.status_code, headers=error.headers)
+        if isinstance(error, RequestValidationError):
+            return JSONResponse({"error": describe_invalid_parameter(error)}, 422)
         if not self.service.failure:  # else the server stops with this error
-            self.service.observer.note(str(error))
-        return JSONResponse({"error": FAILED}, 500)
+            self.service.session.observer.note(str(error))
+        return JSONResponse({"error": FAILED}, 500)  # the client need not know what is wrong
 
     # Metadata, health and administration
 
     async def server_metadata(self) -> dict[str, Any]:
         """Describe the server."""
-        return openapi.server_metadata(self.service.settings.name)
+        name = self.service.settings.name
+        return {"name": "crodobo", "version": __version__, "extensions": ["binary_tensor_data"], "models": [name]}
 
     async def model_metadata(self, name: str, version: str | None = None) -> dict[str, Any]:
-        """Describe the model's inputs and outputs."""
+        """Describe the model's inputs and outputs. Its parameters are the classes, and the limits of one request."""
         self.queries.check_model(name, version)
-        settings, shape, classes = self.service.settings, self.queries.shape(), self.service.source.classes
-        return openapi.model_metadata(settings.name, shape, classes, settings.query_size, settings.max_body)
+        self.queries.check_answering()
+        settings, source = self.service.settings, self.service.source
+        limits = {"max_batch": settings.query_size, "max_body": settings.max_body}
+        return {
+            "name": name,
+            "versions": ["1"],
+            "platform": "crodobo_pytorch",
+            "inputs": [{"name": INPUT, "datatype": "UINT8", "shape": [-1, *source.shape]}],
+            "outputs": [
+                {"name": "labels", "datatype": "BYTES", "shape": [-1]},
+                {"name": "confidence", "datatype": "FP32", "shape": [-1]},
+                {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(source.classes)]},
+            ],
+            "parameters": limits | {"classes": list(source.classes)},
+        }
 
     async def model_ready(self, name: str, version: str | None = None) -> Response:
         """Whether the model answers queries."""
@@ -155,19 +148,13 @@ class App:
 
     async def read_metrics(self) -> Response:
         """Metrics for Prometheus."""
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(generate_latest(self.metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def administer(self, action: Literal["pause", "resume", "reset", "checkpoint"]) -> dict[str, Any]:
+    async def administer(self, action: Action) -> dict[str, Any]:
         """Pause or resume adaptation, reset the learners, or write a checkpoint."""
-        self.queries.shape()
-        actions: dict[str, Callable[[], None]] = {
-            "pause": self.service.pause,
-            "resume": self.service.resume,
-            "reset": self.service.reset,
-            "checkpoint": self.service.checkpoint,
-        }
+        self.queries.check_answering()
         try:
-            await self.batcher.between_queries(actions[action])
+            await self.batcher.between_queries(partial(self.service.administer, action))
         except CrodoboError as error:  # an administrator may know what is wrong
             raise ApiError(error.problem, error.remedy, status=500) from None
         finally:
@@ -175,49 +162,31 @@ class App:
         return {"done": action, "state": self.service.state}
 
     def add_routes(self) -> None:
-        api, errors = self.api, openapi.errors
+        get, post = self.api.get, self.api.post
         caller, admin = [Depends(self.auth.caller)], [Depends(self.auth.admin)]
-        protocol: dict[str, Any] = {"tags": ["Open Inference Protocol"]}
-        operating: dict[str, Any] = {"tags": ["Operating"]}
-        with_images = (400, 401, 403, 408, 411, 413, 415, 422, 429, 500, 503)
         for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-            api.post(
-                f"{path}/infer",
-                dependencies=caller,
-                openapi_extra=openapi.INFER,
-                responses=openapi.INFERRED | errors(*with_images, 404),
-                **protocol,
-            )(self.queries.infer)
-            api.get(path, dependencies=caller, responses=errors(401, 403, 404, 422, 429, 503), **protocol)(
-                self.model_metadata
-            )
-            api.get(f"{path}/ready", responses=errors(404, 422) | openapi.READY, **protocol)(self.model_ready)
-        api.get("/v2", **protocol)(self.server_metadata)
-        api.get("/v2/health/live", **protocol)(self.live)
-        api.get("/v2/health/ready", responses=openapi.READY, **protocol)(self.ready)
-        api.post(
-            "/v1/predict",
-            dependencies=caller,
-            openapi_extra=openapi.PREDICT,
-            responses=openapi.PREDICTED | errors(*with_images),
-            tags=["Plain"],
-        )(self.queries.predict)
-        watch: dict[str, Any] = {"dependencies": caller, "responses": errors(401, 403, 429, 503)} | operating
-        api.get("/metrics", **watch)(self.read_metrics)
-        api.get("/events", **watch)(self.monitor.events)
-        api.post("/admin/{action}", dependencies=admin, responses=errors(401, 403, 422, 429, 500, 503), **operating)(
-            self.administer
-        )
+            post(f"{path}/infer", dependencies=caller, **openapi.INFER)(self.queries.infer)
+            get(path, dependencies=caller, **openapi.MODEL)(self.model_metadata)
+            get(f"{path}/ready", **openapi.MODEL_READY)(self.model_ready)
+        get("/v2", **openapi.PUBLIC)(self.server_metadata)
+        get("/v2/health/live", **openapi.PUBLIC)(self.live)
+        get("/v2/health/ready", **openapi.READY)(self.ready)
+        post("/v1/predict", dependencies=caller, **openapi.PREDICT)(self.queries.predict)
+        get("/metrics", dependencies=caller, **openapi.WATCH)(self.read_metrics)
+        get("/events", dependencies=caller, **openapi.WATCH)(self.monitor.events)
+        post("/admin/{action}", dependencies=admin, **openapi.ADMINISTER)(self.administer)
         folder = importlib.resources.files("crodobo.serve") / "page"
         for name, media_type in PAGE.items():
             path = "/" if name == "index.html" else f"/{name.removesuffix('.html')}"
-            api.get(path, include_in_schema=False)(page((folder / name).read_bytes(), media_type))
+            get(path, include_in_schema=False)(partial(page, (folder / name).read_bytes(), media_type))
 
 
-def page(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
-    """A handler that returns a file of the page."""
+def describe_invalid_parameter(error: RequestValidationError) -> str:
+    wrong = error.errors()[0]
+    is_bool = wrong["type"].startswith("bool")
+    expected = "true or false" if is_bool else wrong.get("ctx", {}).get("expected", "something else")
+    return f"`{wrong['loc'][-1]}` must be {expected}, not {str(wrong.get('input'))[:SHOWN]!r}."
 
-    async def get() -> Response:
-        return Response(content, media_type=media_type)
 
-    return get
+async def page(content: bytes, media_type: str) -> Response:
+    return Response(content, media_type=media_type)

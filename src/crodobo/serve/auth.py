@@ -41,19 +41,9 @@ class Auth:
     def _local(self, request: Request) -> Caller:
         """A user of this machine. Requests that a browser sends on behalf of another site are refused (CSRF)."""
         host, origin = request.headers.get("host", "localhost"), request.headers.get("origin")
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]  # without its port
         foreign = origin is not None and origin.partition("://")[2] != host
-        if foreign or not is_loopback(host_name(host)) or request.headers.get("sec-fetch-site", "none") not in OWN_SITE:
+        if foreign or not is_loopback(name) or request.headers.get("sec-fetch-site", "none") not in OWN_SITE:
             remedy = "Without keys, the service must be addressed as localhost."
             raise ApiError("Requests on behalf of another site are refused.", remedy, status=403)
         return Caller(request.client.host if request.client else "local", "admin")
-
-
-def host_name(host: str) -> str:
-    """The name in a `Host` header, which may have a port.
-
-    >>> host_name("localhost:8000"), host_name("[::1]:8000"), host_name("[::1]"), host_name("127.0.0.1")
-    ('localhost', '::1', '::1', '127.0.0.1')
-    """
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]

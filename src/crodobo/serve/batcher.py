@@ -44,14 +44,9 @@ class Rows:
     """The part of a query's answer that belongs to one request."""
 
     answer: Processed
-    start: int
-    stop: int
+    probabilities: Tensor
     waited: float  # seconds until the query began
-    saved: float = 0.0  # seconds until the learned weights were on disk
-
-    @property
-    def probabilities(self) -> Tensor:
-        return self.answer.prediction.probabilities[self.start : self.stop]
+    saved: float  # seconds until the learned weights were on disk
 
 
 class Batcher:
@@ -73,7 +68,6 @@ class Batcher:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="adaptation")
         self._closing = False
         self._task: asyncio.Task[None] | None = None
-        self._deliveries: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def admit(self) -> Iterator[None]:
@@ -120,8 +114,6 @@ class Batcher:
         self._changed.set()
         if self._task:
             await self._task
-        if self._deliveries:
-            await asyncio.wait(self._deliveries)
         self._worker.shutdown()
 
     async def between_queries(self, work: Callable[[], Result]) -> Result:
@@ -129,48 +121,34 @@ class Batcher:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     async def _run(self) -> None:
-        while batch := await self._next_batch():
-            await self._answer(batch)
+        async with asyncio.TaskGroup() as deliveries:
+            while batch := await self._next_batch():
+                await self._answer(batch, deliveries)
 
     async def _next_batch(self) -> list[Pending]:
         """The requests of the next query. An empty list means the end."""
-        while True:
-            if not self.queue:
-                if self._closing:
-                    return []
-                await self._wait_for_change(None)
-                continue
-            left = self.queue[0].arrived + self.max_wait - time.monotonic()
-            if self._closing or left <= 0 or self._batch_is_complete():
-                return self._pop_batch()
-            await self._wait_for_change(left)
+        while self.queue or not self._closing:
+            left = None  # seconds until the first request has waited long enough
+            if self.queue:
+                left = self.queue[0].arrived + self.max_wait - time.monotonic()
+                count, full = self._count_sharing()
+                if full or left <= 0 or self._closing:
+                    return [self.queue.popleft() for _ in range(count)]
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+        return []
 
-    def _batch_is_complete(self) -> bool:
-        """Whether the first requests fill a query, or the next one cannot share it."""
-        total, control = 0, self.queue[0].control
-        for pending in self.queue:
+    def _count_sharing(self) -> tuple[int, bool]:
+        """How many of the first requests share a query, and whether no later one can join them."""
+        total = 0
+        for count, pending in enumerate(self.queue):
             total += len(pending.images)
-            if pending.control != control or total >= self.size:
-                return True
-        return False
+            if count and (total > self.size or pending.control != self.queue[0].control):
+                return count, True
+        return len(self.queue), total >= self.size
 
-    def _pop_batch(self) -> list[Pending]:
-        batch = [self.queue.popleft()]
-        total = len(batch[0].images)
-        while self.queue and self.queue[0].control == batch[0].control:
-            total += len(self.queue[0].images)
-            if total > self.size:
-                break
-            batch.append(self.queue.popleft())
-        return batch
-
-    async def _wait_for_change(self, seconds: float | None) -> None:
-        self._changed.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
-
-    async def _answer(self, batch: list[Pending]) -> None:
-        control = batch[0].control
+    async def _answer(self, batch: list[Pending], deliveries: asyncio.TaskGroup) -> None:
         started = time.monotonic()
         try:
             if self.service.failure:
@@ -178,18 +156,14 @@ class Batcher:
             with busy_if_memory_is_full():
                 memory = self.service.memory
                 images = memory.take(concatenate([pending.images for pending in batch], memory))
-            answer = await asyncio.get_running_loop().run_in_executor(
-                self._worker, self.service.answer, images, control.adapt, control.order
-            )
+            answer = await self.between_queries(lambda: self.service.answer(images, *batch[0].control))
         except BaseException as error:
             self._fail(batch, error)
             if not isinstance(error, Exception):
                 raise
             return
         self.seconds += 0.2 * (answer.seconds - self.seconds)
-        delivery = asyncio.create_task(self._deliver(batch, answer, started))  # while the next query is being answered
-        self._deliveries.add(delivery)
-        delivery.add_done_callback(self._deliveries.discard)
+        deliveries.create_task(self._deliver(batch, answer, started))  # while the next query is being answered
 
     async def _deliver(self, batch: list[Pending], answer: Processed, started: float) -> None:
         """Give each request its rows once the learned weights are on disk."""
@@ -197,17 +171,14 @@ class Batcher:
         try:
             if answer.saved:
                 await asyncio.wrap_future(answer.saved)
-        except BaseException as error:
+            saved = time.monotonic() - learned
+            parts = answer.prediction.probabilities.split([len(pending.images) for pending in batch])
+            for pending, probabilities in zip(batch, parts, strict=True):
+                if not pending.answered.done():
+                    pending.answered.set_result(Rows(answer, probabilities, started - pending.arrived, saved))
+            self.on_query()
+        except BaseException as error:  # raised here, it would end all other deliveries
             self._fail(batch, error)
-            return
-        saved = time.monotonic() - learned
-        start = 0
-        for pending in batch:
-            stop = start + len(pending.images)
-            if not pending.answered.done():
-                pending.answered.set_result(Rows(answer, start, stop, started - pending.arrived, saved))
-            start = stop
-        self.on_query()
 
     def _fail(self, batch: list[Pending], error: BaseException) -> None:
         for pending in batch:

@@ -23,10 +23,12 @@ NPY_VERSIONS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.form
 NPY_HEADER_BYTES = 2**14  # numpy itself accepts at most 10,000
 
 
-class Limits(NamedTuple):
-    """Images per request, and pixels per image."""
+class Wanted(NamedTuple):
+    """What the images must become, how many there may be, and how many pixels a file may have."""
 
-    images: int
+    shape: tuple[int, int, int]
+    most: int
+    fit: Fit = "squash"
     pixels: int = MOST_PIXELS
 
 
@@ -55,29 +57,23 @@ async def read_body(chunks: AsyncIterator[bytes], length: int | None, limit: int
 
 
 async def decode_images(
-    body: Tensor,
-    content_type: str,
-    shape: tuple[int, int, int],
-    fit: Fit,
-    memory: Memory,
-    limits: Limits,
-    dtype: str = "uint8",
+    body: Tensor, content_type: str, wanted: Wanted, memory: Memory, dtype: str = "uint8"
 ) -> Tensor:
     """Decode the images of a body into a batch with its own memory in the arena."""
     name, _, parameters = content_type.partition(";")
     name = name.strip().lower()
     if name == RAW:
-        return memory.take(_read_raw(body, shape, dtype, limits.images).clone())
+        return memory.take(_read_raw(body, wanted, dtype).clone())
     if name == NPY:
-        return memory.take(_read_npy(body, limits.images))
+        return memory.take(_read_npy(body, wanted.most))
     if name == FORM:
-        files = split_form(body.numpy().tobytes(), parameters, limits.images)
+        files = split_form(body.numpy().tobytes(), parameters, wanted.most)
     elif name in IMAGES:
         files = [body.numpy().tobytes()]
     else:
         remedy = f"Use one of {', '.join((*IMAGES, NPY, RAW, FORM))}."
         raise BadRequest("The Content-Type of the body is not supported.", remedy, status=415)
-    work = asyncio.ensure_future(asyncio.to_thread(_decode_files, files, shape, fit, memory, limits.pixels))
+    work = asyncio.ensure_future(asyncio.to_thread(_decode_files, files, wanted, memory))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:  # the thread goes on, so its batch must be burned too
@@ -86,12 +82,12 @@ async def decode_images(
         raise
 
 
-def _decode_files(files: list[bytes], shape: tuple[int, int, int], fit: Fit, memory: Memory, pixels: int) -> Tensor:
-    batch = memory.take(torch.zeros((len(files), *shape), dtype=torch.uint8))
+def _decode_files(files: list[bytes], wanted: Wanted, memory: Memory) -> Tensor:
+    batch = memory.take(torch.zeros((len(files), *wanted.shape), dtype=torch.uint8))
     try:
         for number, (file, row) in enumerate(zip(files, batch, strict=True), start=1):
             try:
-                image = torch.from_numpy(decode(file, shape, fit, pixels))
+                image = torch.from_numpy(decode(file, wanted.shape, wanted.fit, wanted.pixels))
             except BadImage as error:
                 reason = error.problem.partition(" (")[0]  # the detail in parentheses may quote the file
                 raise UnusableImage(number, reason) from None
@@ -103,17 +99,15 @@ def _decode_files(files: list[bytes], shape: tuple[int, int, int], fit: Fit, mem
     return batch
 
 
-def _read_raw(body: Tensor, shape: tuple[int, ...], dtype: str, most: int) -> Tensor:
-    dtypes = {"uint8": torch.uint8, "float32": torch.float32}
-    if dtype not in dtypes:
-        raise BadRequest("`dtype` must be uint8 or float32.")
-    size = math.prod(shape) * dtypes[dtype].itemsize
+def _read_raw(body: Tensor, wanted: Wanted, dtype: str) -> Tensor:
+    kind = torch.float32 if dtype == "float32" else torch.uint8
+    size = math.prod(wanted.shape) * kind.itemsize
     if len(body) % size:
-        expected = f"{size} bytes ({'×'.join(map(str, shape))}, {dtype})"
+        expected = f"{size} bytes ({'×'.join(map(str, wanted.shape))}, {dtype})"
         raise BadRequest(f"The length of the body is not a multiple of one image, which has {expected}.")
-    if len(body) // size > most:
-        raise TooManyImages(most)
-    return body.view(dtypes[dtype]).reshape(-1, *shape)
+    if len(body) // size > wanted.most:
+        raise TooManyImages(wanted.most)
+    return body.view(kind).reshape(-1, *wanted.shape)
 
 
 def _read_npy(body: Tensor, most: int) -> Tensor:
@@ -137,11 +131,7 @@ def _read_npy(body: Tensor, most: int) -> Tensor:
 
 
 def split_form(body: bytes, parameters: str, most: int) -> list[bytes]:
-    """Split a form into its files, in memory: the usual parsers write large ones to temporary files.
-
-    >>> split_form(b'--x\\r\\nContent-Disposition: form-data\\r\\n\\r\\nfirst\\r\\n--x--\\r\\n', ' boundary=x', most=1)
-    [b'first']
-    """
+    """Split a form into its files, in memory: the usual parsers write large ones to temporary files."""
     named = dict(part.strip().partition("=")[::2] for part in parameters.split(";"))
     boundary = next((text.strip('"') for name, text in named.items() if name.lower() == "boundary"), "")
     if not boundary or len(boundary) > 200:

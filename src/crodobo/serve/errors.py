@@ -8,20 +8,17 @@ from crodobo.errors import CrodoboError, NotHardened
 
 
 class ApiError(CrodoboError):
-    """A request that gets no prediction. `retry_after` is the number of seconds to wait before trying again, if any.
-
-    >>> ApiError("There is no such model.", "Check the path.", status=404).body
-    {'error': 'There is no such model. Check the path.'}
-    """
+    """A request that gets no prediction. `retry_after` is the number of seconds to wait before trying again, if any."""
 
     def __init__(self, problem: str, remedy: str = "", *, status: int, retry_after: float | None = None) -> None:
         super().__init__(problem, remedy)
         self.status, self.retry_after = status, retry_after
+        self.body: dict[str, Any] = {"error": str(self)}  # the JSON that the client receives
 
     @property
-    def body(self) -> dict[str, Any]:
-        """The JSON that the client receives."""
-        return {"error": str(self)}
+    def headers(self) -> dict[str, str]:
+        headers = {} if self.retry_after is None else {"Retry-After": str(max(1, round(self.retry_after)))}
+        return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 
 
 class BadRequest(ApiError):
@@ -36,25 +33,21 @@ class UnusableImage(BadRequest):
 
     def __init__(self, image: int, reason: str) -> None:
         super().__init__(f"Image {image} cannot be used: {reason}.")
-        self.image, self.reason = image, reason
-
-    @property
-    def body(self) -> dict[str, Any]:
-        return super().body | {"image": self.image, "reason": self.reason}
+        self.body |= {"image": image, "reason": reason}
 
 
 class TooManyImages(BadRequest):
     """The request holds more images than a query, or none."""
 
-    def __init__(self, limit: int, status: int = 413) -> None:
-        super().__init__(f"A request must hold 1 to {limit} images.", "Send more in several requests.", status=status)
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"A request must hold 1 to {limit} images.", "Send more in several requests.", status=413)
 
 
 class Busy(ApiError):
     """The service has no room or no time for the request now."""
 
-    def __init__(self, problem: str, remedy: str = "", *, retry_after: float) -> None:
-        super().__init__(problem, remedy, status=503, retry_after=retry_after)
+    def __init__(self, problem: str, *, retry_after: float) -> None:
+        super().__init__(problem, status=503, retry_after=retry_after)
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         super().data_received(data)
-        if not self._in_body and not self._timer and (self.cycle is None or self.cycle.response_complete):
+        if not self._in_body and (self.cycle is None or self.cycle.response_complete):
             self._start_timer()  # the data did not begin a request, and uvicorn would wait forever for more
 
     def _check_headers(self, data: bytes) -> bytes:
@@ -71,8 +71,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if not self._timer:
-            self._start_timer()
+        self._start_timer()
 
     def on_message_complete(self) -> None:
         self._in_body, self._header_bytes = False, 0
@@ -87,7 +86,7 @@ class Protocol(HttpToolsProtocol):
             self._cycles.append(self.cycle)
 
     def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        self._timer = self._timer or self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
     def _stop_timer(self) -> None:
         if self._timer:

@@ -8,12 +8,10 @@ import json
 import os
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,7 +22,6 @@ from crodobo.storage.lock import locked_file
 Role = Literal["client", "admin"]
 PREFIX = "crodobo_"
 MAX_CALLERS = 10_000  # that a rate remembers
-MAKE_ONE = "Make one with `crodobo keys add FILE NAME`."
 
 
 class StoredKey(BaseModel):
@@ -37,8 +34,7 @@ class StoredKey(BaseModel):
     sha256: str = Field(pattern=r"\A[0-9a-f]{64}\z")
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(NamedTuple):
     """The owner of a key."""
 
     name: str
@@ -46,46 +42,31 @@ class Caller:
 
 
 class Keys:
-    """The keys in a file. A change of the file applies to the next request.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "keys.json"
-    ...     key = add_key(path, "shop", "client")
-    ...     keys = Keys(path)
-    ...     keys.find(key), keys.find("another")
-    (Caller(name='shop', role='client'), None)
-    """
+    """The keys in a file. A change of the file applies to the next request."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
         self._seen = self._stamp()
         self._keys = read_keys(path)
         if not self._keys:
-            raise BadData(f"{path} holds no keys.", MAKE_ONE, settings=("keys",))
+            raise _unusable(f"{path} holds no keys.")
 
     def find(self, key: str) -> Caller | None:
         """Find the owner of a key. The key is compared with all hashes, each in constant time."""
         self._refresh()
         given = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
-        found = None
-        for stored in self._keys:
-            if hmac.compare_digest(given, stored.sha256):
-                found = Caller(stored.name, stored.role)
-        return found
+        owners = [stored for stored in self._keys if hmac.compare_digest(given, stored.sha256)]
+        return Caller(owners[0].name, owners[0].role) if owners else None
 
     def _refresh(self) -> None:
         """Read the file again if it has changed. If it cannot be read, the known keys stay valid."""
-        with self._lock:
-            if (stamp := self._stamp()) != self._seen:
-                self._seen = stamp
-                try:
-                    self._keys = read_keys(self.path)
-                except BadData as error:
-                    print(f"{error} Until then the old keys stay valid.", file=sys.stderr)
+        if (stamp := self._stamp()) == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._keys = read_keys(self.path)
+        except BadData as error:
+            print(f"{error} Until then the old keys stay valid.", file=sys.stderr)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -100,9 +81,13 @@ def read_keys(path: Path) -> list[StoredKey]:
     try:
         return [StoredKey.model_validate(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except OSError as error:
-        raise BadData(f"The key file {path} cannot be read ({error.strerror}).", MAKE_ONE, settings=("keys",)) from None
-    except (ValueError, ValidationError, TypeError):
-        raise BadData(f"{path} is not a key file.", MAKE_ONE, settings=("keys",)) from None
+        raise _unusable(f"The key file {path} cannot be read ({error.strerror}).") from None
+    except (ValueError, TypeError):
+        raise _unusable(f"{path} is not a key file.") from None
+
+
+def _unusable(problem: str) -> BadData:
+    return BadData(problem, "Make one with `crodobo keys add FILE NAME`.", settings=("keys",))
 
 
 def add_key(path: Path, name: str, role: Role) -> str:
@@ -113,38 +98,33 @@ def add_key(path: Path, name: str, role: Role) -> str:
     except ValidationError:
         allowed = "Use 1 to 64 letters, digits, dots, dashes and underscores."
         raise BadSettings(f"{name!r} is not a valid name for a key.", allowed) from None
-    with _rewriting(path):
-        keys = read_keys(path) if path.exists() else []
+    with _rewriting(path) as keys:
         if any(other.name == name for other in keys):
             remedy = "Choose another name, or remove that key first."
             raise BadSettings(f"{path} already has a key called {name}.", remedy)
-        _write(path, [*keys, stored])
+        keys.append(stored)
     return key
 
 
 def remove_key(path: Path, name: str) -> None:
     """Delete a key's hash from the file."""
-    with _rewriting(path):
-        keys = read_keys(path)
-        left = [stored for stored in keys if stored.name != name]
-        if len(left) == len(keys):
-            known = ", ".join(stored.name for stored in keys) or "no keys"
-            raise BadSettings(f"{path} has no key called {name}.", f"It has {known}.")
-        _write(path, left)
+    with _rewriting(path) as keys:
+        names = [stored.name for stored in keys]
+        if name not in names:
+            raise BadSettings(f"{path} has no key called {name}.", f"It has {', '.join(names) or 'no keys'}.")
+        del keys[names.index(name)]
 
 
 @contextlib.contextmanager
-def _rewriting(path: Path) -> Iterator[None]:
-    """Keep other processes from changing the file: of two changes at once, one would be lost."""
+def _rewriting(path: Path) -> Iterator[list[StoredKey]]:
+    """The keys of a file, to be changed. The file is locked: of two changes at once, one would be lost."""
     try:
         with locked_file(path.absolute().with_name(f".{path.name}.lock")):
-            yield
+            keys = read_keys(path) if path.exists() else []
+            yield keys
+            write_atomically(path, json.dumps([stored.model_dump() for stored in keys], indent=2) + "\n", private=True)
     except OSError as error:
         raise BadData(f"The key file {path} cannot be written ({error.strerror}).", "Choose another path.") from None
-
-
-def _write(path: Path, keys: list[StoredKey]) -> None:
-    write_atomically(path, json.dumps([stored.model_dump() for stored in keys], indent=2) + "\n", private=True)
 
 
 def is_loopback(host: str) -> bool:

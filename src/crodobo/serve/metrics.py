@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -34,13 +34,8 @@ class Metrics(Collector):
         self._service, self._batcher = service, batcher
         self.registry = CollectorRegistry()
         self.requests = Counter("crodobo_requests", "Requests by status.", ["status"], registry=self.registry)
-        self.latency = Histogram(
-            "crodobo_seconds",
-            "Seconds per request: reading the body, waiting for the query, adapting, saving the weights, total.",
-            ["phase"],
-            buckets=SECONDS,
-            registry=self.registry,
-        )
+        text = "Seconds per request: reading the body, waiting for the query, adapting, saving the weights, total."
+        self.latency = Histogram("crodobo_seconds", text, ["phase"], buckets=SECONDS, registry=self.registry)
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -50,19 +45,14 @@ class Metrics(Collector):
         yield GaugeMetricFamily("crodobo_queue_requests", "Requests being processed.", value=self._batcher.active)
         yield GaugeMetricFamily("crodobo_ready", "Whether queries are answered.", value=service.answering)
         yield GaugeMetricFamily("crodobo_adapting", "Whether queries are learned.", value=service.session.adapting)
-        if not service.history.points:
+        if not service.points:
             return
-        last = service.history.points[-1]
+        last = service.points[-1]
         for name, text in LATEST.items():
-            if (value := getattr(last, name)) is not None:
-                yield GaugeMetricFamily(f"crodobo_{name}", text, value=value)
-        mix = GaugeMetricFamily(
-            "crodobo_predicted_share", "Share of the last query predicted as each class.", labels=["class"]
-        )
-        for name, share in zip(service.source.classes, last.classes, strict=True):
+            if last[name] is not None:
+                yield GaugeMetricFamily(f"crodobo_{name}", text, value=last[name])
+        text = "Share of the last query predicted as each class."
+        mix = GaugeMetricFamily("crodobo_predicted_share", text, labels=["class"])
+        for name, share in zip(service.source.classes, last["classes"], strict=True):
             mix.add_metric([name], share)
         yield mix
-
-    def text(self) -> bytes:
-        """All metrics in the Prometheus text format."""
-        return generate_latest(self.registry)

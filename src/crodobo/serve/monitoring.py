@@ -5,7 +5,6 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import Response
@@ -14,6 +13,7 @@ from fastapi.responses import StreamingResponse
 from crodobo import __version__
 from crodobo.serve.batcher import Batcher
 from crodobo.serve.errors import Busy
+from crodobo.serve.points import MAX_RECEIPTS
 from crodobo.serve.service import Service
 
 HEARTBEAT = 1.0  # longest time between two events, in seconds
@@ -37,7 +37,7 @@ class Monitor:
 
     def snapshot(self, after: int = -1) -> dict[str, Any]:
         """Everything that the page shows, with the queries after this number."""
-        service, session, history = self.service, self.service.session, self.service.history
+        service, session, points = self.service, self.service.session, list(self.service.points)
         return {
             "state": service.state,
             "failure": service.failure,
@@ -51,9 +51,12 @@ class Monitor:
             "last_query": session.ledger.last_query,
             "totals": service.totals,
             "queue": {"requests": self.batcher.active, "limit": self.batcher.limit},
-            "classes": list(service.source.classes) if service.loaded else [],
-            "points": [asdict(point) for point in list(history.points) if point.query > after],
-            "receipts": list(history.receipts)[::-1],
+            "classes": [] if session.phase == "loading" else list(service.source.classes),
+            "points": [point for point in points if point["query"] > after],
+            "receipts": [
+                {"id": point["receipt"], "query": point["query"], "time": point["time"], "samples": point["samples"]}
+                for point in points[-MAX_RECEIPTS:][::-1]
+            ],
             "proof": session.prover.as_numbers(),
         }
 

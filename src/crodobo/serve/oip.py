@@ -36,16 +36,9 @@ class InferRequest:
 
 
 def parse(body: Tensor, json_length: int | None, shape: tuple[int, ...]) -> InferRequest:
-    """Parse a request. Binary images are a view of the body, not a copy.
+    """Parse a request for a model with images of this shape. Binary images are a view of the body, not a copy.
 
-    Parameters
-    ----------
-    body
-        The bytes of the request, as a uint8 tensor.
-    json_length
-        How many of the bytes are JSON. None means all.
-    shape
-        Channels, height and width of the model's images.
+    `json_length` is the number of bytes that are JSON. None means all.
     """
     if json_length is not None and not 0 < json_length <= len(body):
         raise BadRequest("Inference-Header-Content-Length is not within the body.")
@@ -75,12 +68,10 @@ def parse(body: Tensor, json_length: int | None, shape: tuple[int, ...]) -> Infe
 
 def load_json(content: Tensor) -> dict[str, Any]:
     """Parse a JSON object. The error does not quote any of it."""
-    text = content.numpy().tobytes()
     try:
-        value = json.loads(text)
+        return _object(json.loads(content.numpy().tobytes()))
     except (ValueError, RecursionError):
         raise BadRequest("The request is not valid JSON.") from None
-    return _object(value)
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -90,13 +81,10 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _input(request: dict[str, Any]) -> dict[str, Any]:
-    inputs = request.get("inputs")
-    if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
-        raise BadRequest(f"The request must have one input, called {INPUT}.")
-    tensor: dict[str, Any] = inputs[0]
-    if tensor.get("name") != INPUT:
-        raise BadRequest(f"The input must be called {INPUT}.")
-    return tensor
+    match request.get("inputs"):
+        case [{"name": name} as tensor] if name == INPUT:
+            return _object(tensor)
+    raise BadRequest(f"The request must have one input, called {INPUT}.")
 
 
 def _sizes(tensor: dict[str, Any], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -114,9 +102,7 @@ def _binary(content: Tensor, size: Any, dtype: torch.dtype, sizes: tuple[int, ..
     if type(size) is not int or size != expected or size != len(content):
         raise BadRequest("`binary_data_size`, the number of bytes after the JSON and the input's `shape` do not match.")
     if content.data_ptr() % dtype.itemsize:  # the JSON may have any length, but numbers must be aligned
-        aligned = torch.empty(expected, dtype=torch.uint8)
-        aligned.copy_(content)
-        content = aligned
+        content = content.clone()
     return content.view(dtype).reshape(sizes)
 
 
@@ -143,11 +129,7 @@ def _numbers(data: Any, dtype: torch.dtype, sizes: tuple[int, ...]) -> Tensor:
 
 
 def _flatten(data: list[Any]) -> list[Any]:
-    """Flatten nested lists, which must have equal depths and lengths.
-
-    >>> _flatten([[[1, 2], [3, 4]]])
-    [1, 2, 3, 4]
-    """
+    """Flatten nested lists, which must have equal depths and lengths."""
     while data and isinstance(data[0], list):
         if set(map(type, data)) != {list} or len(set(map(len, data))) != 1:
             raise BadRequest(NOT_NUMBERS)
@@ -175,11 +157,7 @@ def _outputs(request: dict[str, Any]) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def pack_answer(
-    request: InferRequest,
-    outputs: Mapping[str, np.ndarray | list[str]],
-    model: str,
-    version: str,
-    parameters: dict[str, Any],
+    request: InferRequest, outputs: Mapping[str, np.ndarray | list[str]], model: str, parameters: dict[str, Any]
 ) -> tuple[bytes, int | None]:
     """The body of an answer, and the length of its JSON if bytes follow."""
     entries, content = [], b""
@@ -194,7 +172,7 @@ def pack_answer(
         else:
             entry["data"] = values if isinstance(values, list) else values.astype(np.float32).reshape(-1).tolist()
         entries.append(entry)
-    body = {"model_name": model, "model_version": version, "parameters": parameters, "outputs": entries}
+    body = {"model_name": model, "model_version": "1", "parameters": parameters, "outputs": entries}
     if request.id is not None:
         body["id"] = request.id
     header = json.dumps(body).encode()

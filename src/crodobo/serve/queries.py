@@ -15,10 +15,11 @@ from torch import Tensor
 from crodobo.config import Order
 from crodobo.core import pixels
 from crodobo.serve.batcher import Batcher, Control, Rows
-from crodobo.serve.bodies import Limits, decode_images, overwrite_float_cache, read_body
+from crodobo.serve.bodies import Wanted, decode_images, overwrite_float_cache, read_body
 from crodobo.serve.errors import ApiError, BadRequest, Busy, TooManyImages, busy_if_memory_is_full
 from crodobo.serve.metrics import Metrics
-from crodobo.serve.oip import InferRequest, pack_answer, parse
+from crodobo.serve.oip import pack_answer, parse
+from crodobo.serve.openapi import FACTS
 from crodobo.serve.service import Service
 
 LARGEST_BODIES = 4  # as many bodies of the largest size have room at a time
@@ -31,16 +32,13 @@ class Queries:
 
     def __init__(self, service: Service, batcher: Batcher, metrics: Metrics) -> None:
         self.service, self.batcher, self.metrics = service, batcher, metrics
-        self.limits = Limits(service.settings.query_size, service.settings.max_pixels)
         self.body_bytes = 0  # of all bodies in memory
         self.decoders = asyncio.Semaphore(DECODERS)
 
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the model's images. Raises `Busy` if queries are not answered now."""
+    def check_answering(self) -> None:
+        """Refuse requests while queries are not answered."""
         if not self.service.answering:
             raise Busy(f"The service is {self.service.state}.", retry_after=5)
-        channels, height, width = self.service.source.shape
-        return channels, height, width
 
     def check_model(self, name: str, version: str | None) -> None:
         """Refuse the name or version of another model."""
@@ -64,7 +62,11 @@ class Queries:
                 rows = await self.rows(request, inference.images, read_control(inference.parameters), began)
             finally:
                 self.service.memory.burn([inference.images])
-        return self.inference_response(inference, rows)
+        content, json_length = pack_answer(inference, self.outputs(rows), name, self.facts(rows))
+        if json_length is None:
+            return Response(content, media_type="application/json")
+        headers = {"Inference-Header-Content-Length": str(json_length)}
+        return Response(content, media_type="application/octet-stream", headers=headers)
 
     async def predict(
         self,
@@ -75,13 +77,14 @@ class Queries:
         dtype: Annotated[Literal["uint8", "float32"], Query(description="Type of the pixels in a raw body.")] = "uint8",
     ) -> Response:
         """Adapt to one or more images, predict them, burn them."""
-        content_type = request.headers.get("content-type", "")
-        data, shape, began = self.service.settings.data, self.shape(), time.monotonic()
-        fit, memory = data.fit if data else "squash", self.service.memory
+        began, memory, settings = time.monotonic(), self.service.memory, self.service.settings
+        content_type, fit = request.headers.get("content-type", ""), settings.data.fit if settings.data else "squash"
         async with self.body(request) as body:
             async with self.decoder(began):
+                channels, height, width = self.service.source.shape
+                wanted = Wanted((channels, height, width), settings.query_size, fit, settings.max_pixels)
                 with busy_if_memory_is_full():
-                    images = await decode_images(body, content_type, shape, fit, memory, self.limits, dtype)
+                    images = await decode_images(body, content_type, wanted, memory, dtype)
             try:
                 rows = await self.rows(request, images, Control(adapt, order), began)
             finally:
@@ -99,7 +102,7 @@ class Queries:
     @contextlib.asynccontextmanager
     async def body(self, request: Request) -> AsyncIterator[Tensor]:
         """The request's body in the arena. It is burned when the block ends, also after an error."""
-        self.shape()
+        self.check_answering()
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise BadRequest("Compressed bodies are not supported.", "Send the body uncompressed.", status=415)
         size, settings = parse_length(request.headers.get("content-length", "")), self.service.settings
@@ -168,15 +171,6 @@ class Queries:
             self.metrics.latency.labels(phase).observe(seconds)
         return rows
 
-    def inference_response(self, request: InferRequest, rows: Rows) -> Response:
-        """The response of the Open Inference Protocol."""
-        name = self.service.settings.name
-        content, json_length = pack_answer(request, self.outputs(rows), name, "1", self.facts(rows))
-        if json_length is None:
-            return Response(content, media_type="application/json")
-        headers = {"Inference-Header-Content-Length": str(json_length)}
-        return Response(content, media_type="application/octet-stream", headers=headers)
-
     def outputs(self, rows: Rows) -> dict[str, np.ndarray | list[str]]:
         """Labels, confidence and probabilities of a request."""
         probabilities = rows.probabilities
@@ -190,15 +184,8 @@ class Queries:
 
     def facts(self, rows: Rows) -> dict[str, Any]:
         """Facts about the whole query, its receipt among them."""
-        prediction = rows.answer.prediction
-        facts = {
-            "receipt": rows.answer.receipt,
-            "query": rows.answer.query,
-            "samples": len(prediction.probabilities),
-            "agreement": prediction.agreement,
-            "kept": prediction.adaptation.kept,
-        }
-        return {name: value for name, value in facts.items() if value is not None}
+        facts = {"receipt": rows.answer.receipt, "query": rows.answer.query} | rows.answer.prediction.numbers
+        return {name: facts[name] for name in FACTS if facts[name] is not None}
 
 
 async def wait_for_disconnect(request: Request) -> None:

@@ -77,7 +77,8 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.drain()
-        self._app.service.observer.note("Stopping after the admitted requests are answered. Ctrl-C again stops now.")
+        stopping = "Stopping after the admitted requests are answered. Ctrl-C again stops now."
+        self._app.service.session.observer.note(stopping)
         self.should_exit = True
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -114,7 +115,8 @@ def serve(service: Service, address: Address) -> None:
         raise BadSettings(problem, "Check the certificate and its private key.", settings=TLS) from None
 
     address = dataclasses.replace(address, port=listener.getsockname()[1])
-    service.observer.note(f"Listening on {address.url} (ready when the model is loaded and the burn proof is done).")
+    listening = f"Listening on {address.url} (ready when the model is loaded and the burn proof is done)."
+    service.session.observer.note(listening)
 
     app.stop_server = lambda: setattr(server, "should_exit", True)
     try:

@@ -1,9 +1,9 @@
 """The service without HTTP: it owns the session and the state, and answers one query at a time."""
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
@@ -14,14 +14,14 @@ from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data import load_public
 from crodobo.errors import BadData, CrodoboError
-from crodobo.serve.drift import Drift
-from crodobo.serve.history import History, Point
+from crodobo.serve.points import MAX_POINTS, Drift, describe
 from crodobo.serve.settings import ServeSettings
 from crodobo.session.processed import Processed
 from crodobo.session.session import Session
 from crodobo.session.stop import Stop
 from crodobo.session.warm_start import warm_learners
 
+Action = Literal["pause", "resume", "reset", "checkpoint"]
 State = Literal["loading", "warming up", "proving", "ready", "paused", "draining", "failed"]
 WARM_START = "warm_start.safetensors"  # learners that have learned the source and nothing else
 
@@ -29,17 +29,10 @@ WARM_START = "warm_start.safetensors"  # learners that have learned the source a
 class Service:
     """A model that adapts to queries, one after the other.
 
-    Everything that touches the learners happens in one thread, the caller's: `load`, `answer`, `pause`, `resume`,
-    `reset`, `checkpoint`. Any thread may read `state` and the numbers, and call `drain` and `fail`.
+    One thread calls `load`, `answer` and `administer`, because they change the learners. Any thread may read `state`
+    and the numbers, and call `drain` and `fail`.
 
-    Parameters
-    ----------
-    settings
-        What to serve, and where its state is kept.
-    observer
-        Receives progress.
-    fresh
-        Make new learners instead of going on from the checkpoint.
+    `fresh` makes new learners instead of going on from the checkpoint.
     """
 
     def __init__(self, settings: ServeSettings, observer: Observer | None = None, *, fresh: bool = False) -> None:
@@ -47,18 +40,14 @@ class Service:
         self.session = Session(
             settings, settings.state, observer=observer, stop=Stop(), progress=self._progress, durable=True
         )
-        self.history = History()
+        self.points: deque[dict[str, Any]] = deque(maxlen=MAX_POINTS)  # the last queries in numbers
 
     def __enter__(self) -> Self:
         self.session.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    # What it is doing
 
     @property
     def state(self) -> State:
@@ -85,21 +74,12 @@ class Service:
         return str(self.session.failure) if self.session.failure else None
 
     @property
-    def observer(self) -> Observer:
-        return self.session.observer
-
-    @property
     def memory(self) -> Memory:
         return self.session.memory
 
     @property
     def source(self) -> Source:
         return self.session.method.source
-
-    @property
-    def loaded(self) -> bool:
-        """Whether the source and its classes are known."""
-        return self.session.phase != "loading"
 
     @property
     def totals(self) -> dict[str, int]:
@@ -114,18 +94,11 @@ class Service:
             "held": counts.held,
         }
 
-    # Getting ready
-
     def load(self) -> None:
         """Restore the learners or let new ones learn the source, then prove that burning works."""
         settings, session = self.settings, self.session
-        public = load_public(
-            settings.benchmark,
-            settings.image_size,
-            settings.data,
-            cache_size=settings.cache_size,
-            observer=session.loading,
-        )
+        chosen = settings.benchmark, settings.image_size, settings.data
+        public = load_public(*chosen, cache_size=settings.cache_size, observer=session.loading)
         check_class_names(public.source.classes)
         warm_start = settings.state / WARM_START
         if self._fresh:
@@ -138,36 +111,24 @@ class Service:
             session.observer.note("The service was paused, and still is.")
         session.start()
 
-    # Working
-
     def answer(self, images: Tensor, adapt: bool = True, order: Order | None = None) -> Processed:
         """Adapt to images, predict them and burn them. The images belong to the query from here on."""
         adapt = adapt and self.session.adapting
         processed = self.session.take(Query(images, self.memory), adapt=adapt, order=order)
         drift = self._drift.of(self.session.method.learners)
-        point = Point.of(
-            processed.prediction, query=processed.query, seconds=processed.seconds, drift=drift, adapted=adapt
-        )
-        self.history.add(point, processed.receipt)
+        self.points.append(describe(processed, drift=drift, adapted=adapt))
         return processed
 
-    # Operating
-
-    def pause(self) -> None:
-        """Answer without learning from now on, also after a restart."""
-        self._set_adapting(False)
-
-    def resume(self) -> None:
-        """Learn again."""
-        self._set_adapting(True)
-
-    def reset(self) -> None:
-        """Go back to learners that have learned the source and nothing else."""
-        self.session.reset()
-
-    def checkpoint(self) -> None:
-        """Write a checkpoint now."""
-        self.session.checkpoint()
+    def administer(self, action: Action) -> None:
+        """Pause or resume learning, also after a restart; reset the learners; or write a checkpoint."""
+        session = self.session
+        if action == "reset":
+            session.reset()
+            return
+        if action != "checkpoint":
+            session.adapting = action == "resume"
+            session.log.write("resumed" if session.adapting else "paused", query=session.ledger.last_query)
+        session.checkpoint()
 
     def drain(self) -> None:
         """Stop loading, or answer only what was accepted before."""
@@ -187,11 +148,6 @@ class Service:
             session.close("failed" if session.failure else "stopped")
         except CrodoboError as error:
             session.fail(error)
-
-    def _set_adapting(self, adapting: bool) -> None:
-        self.session.adapting = adapting
-        self.session.log.write("resumed" if adapting else "paused", query=self.session.ledger.last_query)
-        self.session.checkpoint()
 
     def _progress(self) -> dict[str, bool]:
         return {"paused": not self.session.adapting}

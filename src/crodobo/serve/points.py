@@ -1,0 +1,49 @@
+"""Points: a query in numbers, as the page and the metrics show it. They hold nothing of any sample."""
+
+from typing import Any
+
+import torch
+
+from crodobo.ledger.entry import now
+from crodobo.nn.learner import Learner
+from crodobo.session.processed import Processed
+
+MAX_POINTS = 240  # queries on the page
+MAX_RECEIPTS = 20
+
+
+class Drift:
+    """How far learners have moved from what they learned from the source.
+
+    It is measured by the means of the BatchNorm layers, in standard deviations of the learners given at first. Every
+    network has such a layer before its classifier, whatever its backbone.
+    """
+
+    def __init__(self, learners: list[Learner]) -> None:
+        self._before = [value.clone() for learner in learners for value in learner.statistics]
+
+    def of(self, learners: list[Learner]) -> float:
+        statistics = [value for learner in learners for value in learner.statistics]
+        triples = zip(statistics[::3], self._before[::3], self._before[1::3], strict=True)
+        means = [(mean - before).abs() / (variance + 1e-5).sqrt() for mean, before, variance in triples]
+        return float(torch.cat(means).mean())
+
+
+def describe(processed: Processed, *, drift: float, adapted: bool) -> dict[str, Any]:
+    """The point of a query."""
+    prediction = processed.prediction
+    probabilities, adaptation = prediction.probabilities, prediction.adaptation
+    entropy = torch.special.entr(probabilities).sum(dim=1).mean()
+    mix = torch.bincount(prediction.labels, minlength=probabilities.shape[1]) / len(probabilities)
+    return prediction.numbers | {
+        "query": processed.query,
+        "receipt": processed.receipt,
+        "time": now(),
+        "seconds": round(processed.seconds, 4),
+        "entropy": round(float(entropy), 4),
+        "drift": round(drift, 4),
+        "classes": [round(share, 4) for share in mix.tolist()],
+        "adapted": adapted,
+        "held": adaptation.held,
+        "restored": adaptation.restored is not None,
+    }

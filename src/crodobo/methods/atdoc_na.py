@@ -47,15 +47,6 @@ class ATDOCNA(Offline):
         The number of neighbours that vote.
     vote_weight
         The final weight of the vote's cross-entropy.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Source, get_method, offline
-    >>> method = get_method("atdoc-na")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn="off")
-    >>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
-    >>> offline(method, images, labels, size=3, epochs=1).samples
-    6
     """
 
     name = "atdoc-na"

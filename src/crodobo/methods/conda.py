@@ -41,15 +41,6 @@ class ConDA(Method):
         The number of target samples to keep, the same for each class.
     mix_weight
         Weight w of the cross-entropy on the mixtures.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("conda")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn="off")
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "conda"

@@ -54,15 +54,6 @@ class CoTTA(Method):
         The number of weak views to average below that confidence.
     restore
         The share of the student's weights that are reset at each query.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("cotta")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, views=4)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "cotta"

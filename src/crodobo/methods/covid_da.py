@@ -51,15 +51,6 @@ class COVIDDA(Offline):
         Weights of the discriminator's loss and of the classifiers' disagreement.
     momentum
         Adam's β₁, for the learner and its adversary.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Source, get_method, offline
-    >>> method = get_method("covid-da")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn="off")
-    >>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
-    >>> offline(method, images, labels, size=3, epochs=1).samples
-    6
     """
 
     name = "covid-da"

@@ -50,15 +50,6 @@ class EATA(TENT):
         Weight β of the pull to the source's weights.
     fisher_samples
         The number of source samples for the Fisher information.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("eata")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "eata"

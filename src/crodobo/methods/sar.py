@@ -48,15 +48,6 @@ class SAR(TENT):
         Length ρ of the uphill step.
     reset_below
         Moving mean of the loss below which the model is reset.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("sar")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "sar"

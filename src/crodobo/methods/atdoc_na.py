@@ -67,9 +67,8 @@ class ATDOCNA(Offline):
         assert self.banks is not None
 
         def learn(learner: Learner, bank: Bank) -> bool:
-            batch = self.source.bootstrap(len(images), learner.generator)
-            source = learner.forward(self.augment.weak(batch.images, learner.generator))
-            target = learner.encode(weak)
+            batch = self.draw_source(learner, len(images))
+            source, target = learner.forward(batch.images), learner.encode(weak)
             features = F.normalize(target.features.detach(), dim=1)
             share, labels = vote(features, bank, indices, self.settings.neighbours).max(dim=1)
             losses = F.cross_entropy(target.logits, labels, reduction="none")

@@ -53,11 +53,8 @@ class ConDA(Method):
         classes = len(self.source.classes)
         places = self.settings.buffer // classes
         if not places:
-            raise BadSettings(
-                f"A buffer of {self.settings.buffer} is too small for {classes} classes.",
-                f"It needs at least {classes} places.",
-                settings=("buffer",),
-            )
+            problem = f"A buffer of {self.settings.buffer} is too small for {classes} classes."
+            raise BadSettings(problem, f"It needs at least {classes} places.", settings=("buffer",))
         learner.attach("buffer", lambda: Buffer(classes, places, self.source.shape))
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
@@ -76,10 +73,8 @@ class ConDA(Method):
             kept, labels = buffer.draw(len(images), learner.generator)
             kept = query.own(self.augment.weak(kept, learner.generator))
             share = beta(len(images), learner.generator)
-            classes = probabilities.shape[1]
-            targets = mixup(
-                F.one_hot(probabilities.argmax(dim=1), classes).float(), F.one_hot(labels, classes).float(), share
-            )
+            guesses, classes = probabilities.argmax(dim=1), probabilities.shape[1]
+            targets = mixup(F.one_hot(guesses, classes).float(), F.one_hot(labels, classes).float(), share)
             mixed = learner.forward(query.own(mixup(weak, kept, share)))
             learner.accumulate(self.settings.mix_weight * F.cross_entropy(mixed, targets))
         updated = learner.update()

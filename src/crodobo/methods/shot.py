@@ -76,8 +76,8 @@ def centroid_labels(target: Encoded) -> Tensor:
     features = F.normalize(torch.cat([target.features, torch.ones(len(target.features), 1)], dim=1), dim=1)
     membership = target.probabilities
     classes = membership.shape[1]
-    present = torch.bincount(target.logits.argmax(dim=1), minlength=classes) > 0
     labels = target.logits.argmax(dim=1)
+    present = torch.bincount(labels, minlength=classes) > 0
     for _ in range(2):
         centroids = membership.T @ features / (membership.sum(dim=0)[:, None] + 1e-8)
         similarity = features @ F.normalize(centroids, dim=1).T

@@ -32,6 +32,23 @@ SIGNS: dict[type, str] = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
 SETTING = ["setting", "default", "values", "meaning"]
 CONTRACT = "<!-- contract -->"  # replaced by the checks of the contract suite
 PRESETS = "<!-- presets -->"  # replaced by a section for each preset
+SOURCE = "Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1])"  # of the examples
+ONLINE_EXAMPLE = f"""\
+>>> import torch
+>>> from crodobo import Query, Source, get_method
+>>> method = get_method("{{name}}")({SOURCE}, {{settings}})
+>>> with Query(torch.rand(3, 1, 32, 32)) as query:
+...     len(method.step(query).labels)
+3
+"""
+OFFLINE_EXAMPLE = f"""\
+>>> import torch
+>>> from crodobo import Source, get_method, offline
+>>> method = get_method("{{name}}")({SOURCE}, {{settings}})
+>>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
+>>> offline(method, images, labels, size=3, epochs=1).samples
+6
+"""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -99,7 +116,6 @@ def method_page(name: str, method: type[Method]) -> str:
     own = {field: info for field, info in fields.items() if is_own(field, info)}
     usual = {field: info for field, info in fields.items() if field not in own}
     meanings = documented_parameters(method)
-    example = "\nExamples\n---" in (inspect.getdoc(method) or "")
     return f"""# {name}
 
 {facts(name, method)}
@@ -118,14 +134,23 @@ def method_page(name: str, method: type[Method]) -> str:
 
 </div>
 
-{"## Example { data-search-exclude }" if example else ""}
+## Example {{ data-search-exclude }}
 
-{docstring(method, show_docstring_examples=True) if example else ""}
+{example(name, method)}
 
 ## Source {{ data-search-exclude }}
 
 {docstring(method, show_source=True)}
 """
+
+
+def example(name: str, method: type[Method]) -> str:
+    """The example in a method's docstring, or else one of its first query or of its first epoch."""
+    if "\nExamples\n---" in (inspect.getdoc(method) or ""):
+        return docstring(method, show_docstring_examples=True)
+    code = ONLINE_EXAMPLE if "online" in protocols(method) else OFFLINE_EXAMPLE
+    settings = 'warmup=0, burn="off"' if method.keeps_target else "warmup=0"
+    return f"```pycon\n{code.format(name=name, settings=settings)}```"
 
 
 def docstring(method: type[Method], **shown: bool) -> str:

@@ -1,6 +1,7 @@
 """The documentation site builds without a warning and needs no network. The Python and the commands of its pages, and
 of the README, work."""
 
+import doctest
 import importlib.util
 import os
 import re
@@ -40,6 +41,15 @@ def run(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.Com
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
+
+
+def import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Resources(HTMLParser):
@@ -132,12 +142,7 @@ def example(tmp_path: Path) -> ModuleType:
     (title,) = [title for title in blocks if title != "src/crodobo/methods/__init__.py"]
     path = tmp_path / Path(title).name
     path.write_text(blocks[title], encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_file(path)
 
 
 def test_the_method_to_copy_keeps_the_whole_contract(example: ModuleType, tmp_path: Path) -> None:
@@ -169,15 +174,26 @@ def test_the_line_to_add_names_what_is_there() -> None:
     assert set(getattr(crodobo.methods, group)) <= set(REGISTRY.values())
 
 
+@pytest.fixture
+def hooks() -> ModuleType:
+    return import_file(ROOT / "docs" / "hooks.py")
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_example_of_a_methods_page_runs(hooks: ModuleType, name: str) -> None:
+    page = hooks.example(name, REGISTRY[name])
+    code = re.findall(r"^```pycon\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert code or "show_docstring_examples: true" in page  # the doctests run those
+    for block in code:
+        test = doctest.DocTestParser().get_doctest(block, {}, name, None, None)
+        assert doctest.DocTestRunner().run(test) == doctest.TestResults(failed=0, attempted=len(test.examples))
+        assert test.examples
+
+
 def test_a_method_that_is_registered_gets_its_page_and_its_row(
-    example: ModuleType, monkeypatch: pytest.MonkeyPatch
+    example: ModuleType, hooks: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(REGISTRY, "pseudo-label", example.PseudoLabel)
-    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
     pages = hooks.method_pages()
     assert "[pseudo-label](pseudo-label.md)" in pages["methods/index.md"]
     assert "| `tau` | `0.95` | float, 0 to 1 | Confidence τ from which" in pages["methods/pseudo-label.md"]

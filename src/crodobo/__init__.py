@@ -38,36 +38,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name lives. They are imported on first use: torch takes seconds, `crodobo --help` should not.
-_HOMES = {
-    "Answer": "crodobo.client",
-    "Arena": "crodobo.burn.arena",
-    "Augment": "crodobo.views.augment",
-    "Benchmark": "crodobo.data",
-    "Client": "crodobo.client",
-    "CroDoBo": "crodobo.methods",
-    "CrodoboError": "crodobo.errors",
-    "Learner": "crodobo.nn.learner",
-    "Method": "crodobo.methods",
-    "Model": "crodobo.session.model",
-    "Prediction": "crodobo.core.prediction",
-    "Query": "crodobo.core.query",
-    "Session": "crodobo.session.session",
-    "SessionSettings": "crodobo.config",
-    "QueryBurned": "crodobo.errors",
-    "Single": "crodobo.methods",
-    "Source": "crodobo.core.source",
-    "SourceOnly": "crodobo.methods",
-    "get_method": "crodobo.methods",
-    "load_benchmark": "crodobo.data",
-    "load_source": "crodobo.data",
-    "load_model": "crodobo.session.model",
-    "offline": "crodobo.evaluate.protocols",
-    "one_pass": "crodobo.evaluate.protocols",
-    "online": "crodobo.evaluate.protocols",
-    "prove": "crodobo.burn.proof",
-    "stream": "crodobo.data",
+# The public names by module. They are imported on first use: torch takes seconds, `crodobo --help` should not.
+_NAMES = {
+    "crodobo.burn.arena": "Arena",
+    "crodobo.burn.proof": "prove",
+    "crodobo.client": "Answer Client",
+    "crodobo.config": "SessionSettings",
+    "crodobo.core.prediction": "Prediction",
+    "crodobo.core.query": "Query",
+    "crodobo.core.source": "Source",
+    "crodobo.data": "Benchmark load_benchmark load_source stream",
+    "crodobo.errors": "CrodoboError QueryBurned",
+    "crodobo.evaluate.protocols": "offline one_pass online",
+    "crodobo.methods": "CroDoBo Method Single SourceOnly get_method",
+    "crodobo.nn.learner": "Learner",
+    "crodobo.session.model": "Model load_model",
+    "crodobo.session.session": "Session",
+    "crodobo.views.augment": "Augment",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)
 
 

@@ -129,10 +129,7 @@ class StreamRecord:
 
     def as_data(self) -> dict[str, Any]:
         """The record as plain data, for a checkpoint."""
-        return vars(self) | {
-            "confusion": self.confusion.counts.tolist(),
-            "rows": [asdict(row) for row in self.rows],
-        }
+        return vars(self) | {"confusion": self.confusion.counts.tolist(), "rows": [asdict(row) for row in self.rows]}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:

@@ -1,6 +1,7 @@
 """Prediction: the result of a method for a query. It never contains inputs or features."""
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -29,6 +30,20 @@ class Adaptation:
     bootstrap: tuple[Tensor, ...] = ()
     held: bool = False
     restored: str | None = None
+
+
+def join(each: list[Adaptation]) -> Adaptation:
+    """How a method adapted, from how each of its learners did.
+
+    >>> join([Adaptation(kept=0.5), Adaptation(kept=1.0, skipped=1)])
+    Adaptation(kept=0.75, skipped=1, bootstrap=(), held=False, restored=None)
+    """
+    shares = [one.kept for one in each if one.kept is not None]
+    return Adaptation(
+        kept=fmean(shares) if shares else None,
+        skipped=sum(one.skipped for one in each),
+        bootstrap=tuple(drawn for one in each for drawn in one.bootstrap),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,6 @@
 """Query: a batch of the private target stream that is erased after use."""
 
 import traceback
-from types import TracebackType
 from typing import NoReturn, Self
 
 import numpy as np
@@ -61,9 +60,7 @@ class Query:
         self._state = "open"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.burn()
         finally:

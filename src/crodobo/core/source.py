@@ -58,35 +58,26 @@ class Source:
             self.labels = torch.as_tensor(labels)
         except (TypeError, ValueError):
             raise BadSource("The source's labels are not numbers.", WHOLE_NUMBERS) from None
-        if self.labels.shape != (len(self.images),):
-            raise BadSource(
-                f"The source has {len(self.images)} images and labels of shape {tuple(self.labels.shape)}.",
-                "Give one class number for each image.",
-            )
+        samples, shape = len(self.images), tuple(self.labels.shape)
+        if shape != (samples,):
+            problem = f"The source has {samples} images and labels of shape {shape}."
+            raise BadSource(problem, "Give one class number for each image.")
         if self.labels.is_floating_point():
             raise BadSource(f"The source's labels are {self.labels.dtype}.", WHOLE_NUMBERS)
         self.labels = self.labels.long()
-        if classes is None and int(self.labels.max()) >= len(self.images):
-            raise BadSource(
-                f"The source's labels go up to {int(self.labels.max())}, but it has only {len(self.images)} images.",
-                "Number the classes from 0, or name them.",
-            )
-        self.classes = tuple(classes) if classes is not None else tuple(map(str, range(int(self.labels.max()) + 1)))
-        self._check_labels()
-
-    def _check_labels(self) -> None:
         low, high = int(self.labels.min()), int(self.labels.max())
+        if classes is None and high >= samples:
+            problem = f"The source's labels go up to {high}, but it has only {samples} images."
+            raise BadSource(problem, "Number the classes from 0, or name them.")
+        self.classes = tuple(map(str, range(high + 1))) if classes is None else tuple(classes)
         if low < 0 or high >= len(self.classes):
-            raise BadSource(
-                f"The source's labels run from {low} to {high}, but {len(self.classes)} classes are numbered 0 to "
-                f"{len(self.classes) - 1}.",
-                "Correct the labels or the list of classes.",
-            )
+            numbered = f"{len(self.classes)} classes are numbered 0 to {len(self.classes) - 1}"
+            problem = f"The source's labels run from {low} to {high}, but {numbered}."
+            raise BadSource(problem, "Correct the labels or the list of classes.")
         counts = torch.bincount(self.labels, minlength=len(self.classes))
         if missing := [name for name, count in zip(self.classes, counts, strict=True) if count == 0]:
-            raise BadSource(
-                f"The source has no sample of {_shortened(missing)}.", "Add samples, or leave the class out."
-            )
+            shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+            raise BadSource(f"The source has no sample of {shown}.", "Add samples, or leave the class out.")
         if len(self.classes) < 2:
             raise BadSource("The source has only one class.", "Give samples of at least two classes.")
 
@@ -121,13 +112,3 @@ def _checked(images: Tensor | np.ndarray | pixels.Images) -> pixels.Images:
     if problem := pixels.problem(tensor):
         raise BadSource(f"The source {problem}.")
     return tensor
-
-
-def _shortened(names: list[str], most: int = 8) -> str:
-    """A list of names for a sentence.
-
-    >>> _shortened(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

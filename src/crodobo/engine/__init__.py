@@ -2,9 +2,8 @@
 
 import os
 
-from crodobo.engine.base import Engine
+from crodobo.engine.base import Engine, Sequence
 from crodobo.engine.parallel import Parallel
-from crodobo.engine.sequence import Sequence
 
 __all__ = ["Engine", "Parallel", "Sequence", "make_engine"]
 

@@ -14,17 +14,9 @@ class Parallel(Engine):
 
     torch releases Python's global lock while it computes, so K learners use K cores. On a shared machine two threads
     inside one operation are often slower than one, because they wait for each other many times in a step. Learners
-    wait for each other only twice in a query.
+    wait for each other only twice in a query. If there are more learners than `workers`, the others wait for a free
+    thread.
 
-    Parameters
-    ----------
-    workers
-        Learners that run at the same time. The others wait for a free thread.
-    threads
-        Threads inside each torch operation.
-
-    Examples
-    --------
     >>> Parallel(workers=2, threads=1).map(lambda a, b: a + b, [1, 2], [10, 20])
     [11, 22]
     """

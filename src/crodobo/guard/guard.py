@@ -10,7 +10,6 @@ restores weights only if they are no longer finite or no longer know the source.
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -50,33 +49,19 @@ class WeightCopy:
             learner.keep_statistics()
 
 
-class GuardSnapshot(NamedTuple):
-    """The parts of a guard that `state` leaves out."""
-
-    good: WeightCopy | None
-    next: WeightCopy | None
-    sound: bool
+GuardSnapshot = tuple[WeightCopy | None, WeightCopy | None, bool]  # what `Guard.state` leaves out
 
 
 class Guard:
-    """Watches the learners of a method from query to query.
-
-    Parameters
-    ----------
-    learners
-        The learners of the method. The guard may put earlier weights back into them.
-    source
-        The labelled public data.
-    """
+    """Watches the learners of a method from query to query, and may put earlier weights back into them."""
 
     def __init__(self, learners: list[Learner], source: Source) -> None:
         self.learners, self.source = learners, source
-        frequencies = torch.bincount(source.labels, minlength=len(source.classes)) / len(source)
+        classes = len(source.classes)
+        frequencies = torch.bincount(source.labels, minlength=classes) / len(source)
         self.chance = float(frequencies.square().sum())  # accuracy of random guesses
-        self.usual = ClassMix(len(source.classes), horizon=HORIZON)
-        self.glance = ClassMix(len(source.classes), horizon=GLANCED)
-        self.close = ClassMix(len(source.classes), horizon=RECENT)
-        self.answers = ClassMix(len(source.classes), horizon=RECENT)
+        self.usual, self.glance = ClassMix(classes, HORIZON), ClassMix(classes, GLANCED)
+        self.close, self.answers = ClassMix(classes, RECENT), ClassMix(classes, RECENT)
         self.agreement = torch.zeros(2, dtype=torch.float64)  # recent and usual; 0 with one learner
         self.counts = torch.zeros(2, dtype=torch.int64)  # samples and queries so far
         self.known = torch.zeros(1, dtype=torch.float64)  # the best accuracy on the probe so far
@@ -133,12 +118,9 @@ class Guard:
 
     def _glance(self, images: Tensor, engine: Engine, norm: Norm) -> Tensor:
         """Predict a few images cheaply: each image by one learner."""
-        none = torch.zeros(0, len(self.source.classes))
-
-        def predict(learner: Learner, part: Tensor) -> Tensor:
-            return learner.predict(part, norm) if len(part) else none
-
-        return torch.cat(engine.map(predict, self.learners, images.tensor_split(len(self.learners))))
+        parts = [part for part in images.tensor_split(len(self.learners)) if len(part)]
+        seen = engine.map(lambda learner, part: learner.predict(part, norm), self.learners[: len(parts)], parts)
+        return torch.cat([torch.zeros(0, len(self.source.classes)), *seen])
 
     def _look(self, images: Tensor, engine: Engine) -> Prediction:
         """Predict images by all learners, each image independently of the others."""
@@ -195,11 +177,11 @@ class Guard:
         """Continue from a result of `state`. The current weights become the good ones."""
         for name, value in self.state().items():
             value.copy_(state[name])
-        self.restore(GuardSnapshot(good=None, next=None, sound=False))
+        self.restore((None, None, False))
 
     def snapshot(self) -> GuardSnapshot:
         """The copies of good weights. Nothing changes a copy after it is made, so it is not copied again."""
-        return GuardSnapshot(self.good, self.next, self.sound)
+        return self.good, self.next, self.sound
 
     def restore(self, snapshot: GuardSnapshot) -> None:
         """Go back to a result of `snapshot`."""
@@ -237,6 +219,6 @@ def compare(mine: Prediction, copies: list[Prediction], usual: ClassMix) -> str 
     agreed = min(copy.agreement or 0.0 for copy in copies)
     chance = 1 / math.sqrt(len(mine.probabilities))  # at most two standard deviations of a share
     if mine.agreement is not None and mine.agreement < agreed / 2 - chance:
-        shares = f"{100 * mine.agreement:.0f} % of the query, their last good weights on {100 * agreed:.0f} %"
-        return f"they agreed on {shares}"
+        before, now = 100 * agreed, 100 * mine.agreement
+        return f"they agreed on {now:.0f} % of the query, their last good weights on {before:.0f} %"
     return None

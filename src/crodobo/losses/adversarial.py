@@ -47,12 +47,7 @@ def domain_confusion(
 ) -> Tensor:
     """Binary cross-entropy of a domain discriminator: source is 1, target is 0, and each domain counts half.
 
-    Parameters
-    ----------
-    source_logits, target_logits
-        The discriminator's logits, one per sample.
-    source_weights, target_weights
-        Weights of the samples, normalised within their domain.
+    The discriminator gives one logit per sample. Weights of samples are normalised within their domain.
 
     Examples
     --------

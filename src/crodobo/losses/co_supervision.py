@@ -8,14 +8,7 @@ from torch.nn import functional as F
 def co_supervision(strong_logits: Tensor, peer_probabilities: Tensor, tau: float) -> Tensor:
     """Cross-entropy to the peers' confident pseudo-labels, divided by the size of the whole batch.
 
-    Parameters
-    ----------
-    strong_logits
-        The learner's logits of the strong view, samples × classes.
-    peer_probabilities
-        The peers' mean probabilities of the weak view. No gradient flows into them.
-    tau
-        Confidence from which a pseudo-label counts.
+    A pseudo-label counts from the confidence τ. No gradient flows into the peers' mean probabilities of the weak view.
 
     Examples
     --------

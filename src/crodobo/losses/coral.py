@@ -8,12 +8,8 @@ def coral(source: Tensor, target: Tensor) -> Tensor:
     """Squared Frobenius distance of the covariances, ‖C_s − C_t‖²_F / 4d².
 
     Public versions differ by a factor of a thousand and more: some omit the 4d², some average over the entries. This is
-    the formula of the CORAL paper, with covariances that divide by n − 1.
-
-    Parameters
-    ----------
-    source, target
-        Features, samples × d. The loss of a batch of one, which has no covariance, is zero.
+    the formula of the CORAL paper, with covariances that divide by n − 1. For a batch of one, which has no covariance,
+    the loss is zero.
 
     Examples
     --------

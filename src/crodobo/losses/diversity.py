@@ -11,11 +11,6 @@ def diversity(logits: Tensor) -> Tensor:
 
     Minimising it spreads the predictions over the classes. With entropy alone they collapse to one class.
 
-    Parameters
-    ----------
-    logits
-        Samples × classes.
-
     Examples
     --------
     Large (near 0) if all samples have one class, small (−ln 2) if they are spread:

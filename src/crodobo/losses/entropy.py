@@ -19,11 +19,6 @@ def entropy(logits: Tensor) -> Tensor:
 
     Minimising it moves the decision boundary away from the query's samples.
 
-    Parameters
-    ----------
-    logits
-        Samples × classes.
-
     Examples
     --------
     Large (ln 2) if no sample is decided, small if all are:

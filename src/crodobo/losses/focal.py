@@ -6,16 +6,7 @@ from torch.nn import functional as F
 
 
 def focal(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
-    """Mean of −(1 − p_y)^γ log p_y.
-
-    Parameters
-    ----------
-    logits
-        Samples × classes.
-    labels
-        Class numbers.
-    gamma
-        0 gives cross-entropy. The larger γ, the less a correct sample counts.
+    """Mean of −(1 − p_y)^γ log p_y. γ = 0 gives cross-entropy; the larger γ, the less a correct sample counts.
 
     Examples
     --------

@@ -10,14 +10,7 @@ def margin_disparity(
 ) -> Tensor:
     """The loss of the adversarial classifier: γ · CE on the source, −log(1 − p) on the target.
 
-    Parameters
-    ----------
-    source_logits, target_logits
-        The adversarial classifier's logits, samples × classes.
-    source_labels, target_labels
-        The predictions of the main classifier.
-    gamma
-        The margin factor γ.
+    The logits are the adversarial classifier's. The labels are the predictions of the main classifier.
 
     Examples
     --------

@@ -27,14 +27,7 @@ def mixup(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
 def mixmatch(labelled_logits: Tensor, labels: Tensor, unlabelled_logits: Tensor, guesses: Tensor) -> Tensor:
     """Cross-entropy on the mixed labelled part, squared error to the guesses on the mixed unlabelled part.
 
-    The squared error is summed over the classes and averaged over the samples.
-
-    Parameters
-    ----------
-    labelled_logits, labels
-        Logits and label distributions of the labelled part, samples × classes.
-    unlabelled_logits, guesses
-        Logits and guessed distributions of the unlabelled part.
+    Labels and guesses are distributions. The squared error is summed over the classes and averaged over the samples.
 
     Examples
     --------

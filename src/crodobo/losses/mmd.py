@@ -11,11 +11,7 @@ def mmd(source: Tensor, target: Tensor) -> Tensor:
 
     The widths are σ² = 2^k · mean‖Δ‖², k = −3…1. The mean is over all pairs of different samples in both batches, and
     no gradient flows into it. This is the biased estimate, which is never negative and is defined for a batch of one.
-
-    Parameters
-    ----------
-    source, target
-        Features, samples × dimensions. The batches may differ in size.
+    The batches may differ in size.
 
     Examples
     --------

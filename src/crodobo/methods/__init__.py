@@ -42,7 +42,6 @@ def get_method(name: str) -> type[Method]:
     'CroDoBo'
     """
     if name not in REGISTRY:
-        raise BadSettings(
-            f"There is no method {name!r}.", f"Choose one of {', '.join(REGISTRY)}.", settings=("method",)
-        )
+        remedy = f"Choose one of {', '.join(REGISTRY)}."
+        raise BadSettings(f"There is no method {name!r}.", remedy, settings=("method",))
     return REGISTRY[name]

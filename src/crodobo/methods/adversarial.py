@@ -11,12 +11,14 @@ from crodobo.losses import ramp, reverse_gradient
 from crodobo.methods.alignment import Alignment, AlignmentSettings
 from crodobo.nn.learner import Learner
 
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+
 
 class AdversarialSettings(AlignmentSettings):
     """The final strength of the reversed gradient, and Adam's momentum."""
 
     ceiling: NonNegative = 1.0
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    momentum: Momentum = 0.5
 
 
 class Adversarial(Alignment):

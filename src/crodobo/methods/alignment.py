@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import MethodSettings, NonNegative
-from crodobo.core.prediction import Adaptation
+from crodobo.core.prediction import Adaptation, join
 from crodobo.core.query import Query
 from crodobo.methods.base import Method
 from crodobo.nn.learner import Learner
@@ -39,15 +39,11 @@ class Alignment(Method):
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         weak = query.own(self.augment.weak(images, self.generator))
 
-        def learn(learner: Learner) -> tuple[bool, Tensor]:
-            batch = self.source.bootstrap(len(images), learner.generator)
-            source = learner.encode(self.augment.weak(batch.images, learner.generator))
-            target = learner.encode(weak)
+        def learn(learner: Learner) -> Adaptation:
+            batch = self.draw_source(learner, len(images))
+            source, target = learner.encode(batch.images), learner.encode(weak)
             loss = F.cross_entropy(source.logits, batch.labels)
             loss = loss + self.settings.weight * self.alignment(learner, source, target)
-            return learner.update(loss), batch.indices
+            return Adaptation(skipped=not learner.update(loss), bootstrap=(batch.indices,))
 
-        learned = self.engine.map(learn, self.learners)
-        return Adaptation(
-            skipped=sum(not updated for updated, _ in learned), bootstrap=tuple(drawn for _, drawn in learned)
-        )
+        return join(self.engine.map(learn, self.learners))

@@ -47,15 +47,6 @@ class ATDOCNA(Offline):
         The number of neighbours that vote.
     vote_weight
         The final weight of the vote's cross-entropy.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Source, get_method, offline
-    >>> method = get_method("atdoc-na")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn="off")
-    >>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
-    >>> offline(method, images, labels, size=3, epochs=1).samples
-    6
     """
 
     name = "atdoc-na"
@@ -76,9 +67,8 @@ class ATDOCNA(Offline):
         assert self.banks is not None
 
         def learn(learner: Learner, bank: Bank) -> bool:
-            batch = self.source.bootstrap(len(images), learner.generator)
-            source = learner.forward(self.augment.weak(batch.images, learner.generator))
-            target = learner.encode(weak)
+            batch = self.draw_source(learner, len(images))
+            source, target = learner.forward(batch.images), learner.encode(weak)
             features = F.normalize(target.features.detach(), dim=1)
             share, labels = vote(features, bank, indices, self.settings.neighbours).max(dim=1)
             losses = F.cross_entropy(target.logits, labels, reduction="none")

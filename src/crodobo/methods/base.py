@@ -13,7 +13,7 @@ from crodobo.core import pixels
 from crodobo.core.pixels import Images
 from crodobo.core.prediction import Adaptation, Prediction
 from crodobo.core.query import Query
-from crodobo.core.source import Source
+from crodobo.core.source import Source, SourceBatch
 from crodobo.engine import Sequence, make_engine
 from crodobo.errors import BadQuery, BadSettings
 from crodobo.guard.guard import Guard, GuardSnapshot
@@ -75,14 +75,12 @@ class Method(ABC):
         self.source = source
         self.augment = augment or Augment()
         self.generator = Generator().manual_seed(self.settings.seed + VIEWS)
-        self.engine = make_engine(
-            self.settings.learners, parallel=self.settings.parallel, threads=self.settings.threads
-        )
-        if ready is not None:
-            self.learners = ready
-        else:
-            self.learners = make_learners(source, self.settings.learners, self.settings.seed, self.settings)
-            warm_up(self.learners, self.engine, source, self.augment)
+        count, parallel, threads = self.settings.learners, self.settings.parallel, self.settings.threads
+        self.engine = make_engine(count, parallel=parallel, threads=threads)
+        if ready is None:
+            ready = make_learners(source, count, self.settings.seed, self.settings)
+            warm_up(ready, self.engine, source, self.augment)
+        self.learners = ready
         self.steps = 0
         self.largest = 0  # samples of the largest query so far
         self._expected: int | None = None
@@ -108,6 +106,11 @@ class Method(ABC):
 
         Pass tensors derived from the images through `query.own`, so that they are erased with the query.
         """
+
+    def draw_source(self, learner: Learner, size: int) -> SourceBatch:
+        """A bootstrap of the source for a learner, as weak views."""
+        batch = self.source.bootstrap(size, learner.generator)
+        return batch._replace(images=self.augment.weak(batch.images, learner.generator))
 
     def survey(self, images: Images) -> None:  # noqa: B027
         """Offline: look at the whole target at the start of an epoch."""
@@ -193,11 +196,8 @@ class Method(ABC):
 
         `reuse` is an old snapshot to overwrite. That saves allocating memory, which takes longer than the copying.
         """
-        old = reuse.state if reuse else {}
-        state = {
-            name: old[name].copy_(value) if name in old and old[name].shape == value.shape else value.clone()
-            for name, value in self.state().items()
-        }
+        old, now = reuse.state if reuse else {}, self.state()
+        state = {name: old[name].copy_(value) if name in old else value.clone() for name, value in now.items()}
         return Snapshot(state, self.guard.snapshot() if self.guard else None)
 
     def restore(self, snapshot: Snapshot) -> None:

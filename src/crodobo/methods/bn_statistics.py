@@ -23,13 +23,6 @@ class BNStatistics(NoAdaptation):
     **Reference.** Nado et al., *Evaluating Prediction-Time Batch Normalization for Robustness under Covariate Shift*,
     2020; Schneider et al., *Improving Robustness against Common Corruptions by Covariate Shift Adaptation*, NeurIPS
     2020.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Source, get_method
-    >>> get_method("bn-statistics")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0).settings.norm
-    'query'
     """
 
     name = "bn-statistics"

@@ -20,13 +20,6 @@ class CDANE(CDAN):
     **Use it** instead of `cdan` when many predictions are uncertain: those are aligned last.
 
     **Reference.** Long, Cao, Wang and Jordan, *Conditional Adversarial Domain Adaptation*, NeurIPS 2018.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Source, get_method
-    >>> get_method("cdan-e")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0).settings.entropy_weights
-    True
     """
 
     name = "cdan-e"

@@ -41,15 +41,6 @@ class ConDA(Method):
         The number of target samples to keep, the same for each class.
     mix_weight
         Weight w of the cross-entropy on the mixtures.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("conda")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn="off")
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "conda"
@@ -62,11 +53,8 @@ class ConDA(Method):
         classes = len(self.source.classes)
         places = self.settings.buffer // classes
         if not places:
-            raise BadSettings(
-                f"A buffer of {self.settings.buffer} is too small for {classes} classes.",
-                f"It needs at least {classes} places.",
-                settings=("buffer",),
-            )
+            problem = f"A buffer of {self.settings.buffer} is too small for {classes} classes."
+            raise BadSettings(problem, f"It needs at least {classes} places.", settings=("buffer",))
         learner.attach("buffer", lambda: Buffer(classes, places, self.source.shape))
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
@@ -85,10 +73,8 @@ class ConDA(Method):
             kept, labels = buffer.draw(len(images), learner.generator)
             kept = query.own(self.augment.weak(kept, learner.generator))
             share = beta(len(images), learner.generator)
-            classes = probabilities.shape[1]
-            targets = mixup(
-                F.one_hot(probabilities.argmax(dim=1), classes).float(), F.one_hot(labels, classes).float(), share
-            )
+            guesses, classes = probabilities.argmax(dim=1), probabilities.shape[1]
+            targets = mixup(F.one_hot(guesses, classes).float(), F.one_hot(labels, classes).float(), share)
             mixed = learner.forward(query.own(mixup(weak, kept, share)))
             learner.accumulate(self.settings.mix_weight * F.cross_entropy(mixed, targets))
         updated = learner.update()

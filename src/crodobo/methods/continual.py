@@ -32,15 +32,6 @@ class Continual(CroDoBo):
 
     **Reference.** The supplement of Yang et al., *Burn After Reading: Online Adaptation for Cross-domain Streaming
     Data*, ECCV 2022.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("continual")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     method.step(query).adaptation.bootstrap
-    ()
     """
 
     name = "continual"

@@ -21,15 +21,6 @@ class CORAL(Alignment):
     **Use it** when the domains differ in second-order statistics, queries are large and features are few.
 
     **Reference.** Sun and Saenko, *Deep CORAL: Correlation Alignment for Deep Domain Adaptation*, ECCV workshops 2016.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("coral")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "coral"

@@ -1,13 +1,11 @@
 """CoTTA: a student learns from its moving average and is partly reset to the source."""
 
 from copy import deepcopy
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from crodobo.config import Fraction, MethodSettings, Norm, Positive
+from crodobo.config import AboveZero, Fraction, MethodSettings, Norm, Positive
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
 from crodobo.methods.base import Method
@@ -19,7 +17,7 @@ class CoTTASettings(MethodSettings):
     """The speed of the teacher, when its labels are averaged over views, and how much is restored."""
 
     norm: Norm = "query"
-    adapt_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    adapt_lr: AboveZero = 1e-3
     momentum: Fraction = 0.999
     sure_from: Fraction = 0.92
     views: Positive = 32
@@ -54,15 +52,6 @@ class CoTTA(Method):
         The number of weak views to average below that confidence.
     restore
         The share of the student's weights that are reset at each query.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("cotta")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, views=4)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "cotta"

@@ -1,16 +1,13 @@
 """COVID-DA*: domain-adversarial features, several classifiers, focal loss."""
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from crodobo.config import MethodSettings, NonNegative, Positive
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
 from crodobo.losses import domain_confusion, focal, ramp, reverse_gradient
-from crodobo.methods.adversarial import discriminator
+from crodobo.methods.adversarial import Momentum, discriminator
 from crodobo.methods.offline import Offline
 from crodobo.nn.learner import Learner
 
@@ -22,7 +19,7 @@ class COVIDDASettings(MethodSettings):
     gamma: NonNegative = 2.0
     adversarial_weight: NonNegative = 1.0
     agreement_weight: NonNegative = 1.0
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    momentum: Momentum = 0.5
 
 
 class COVIDDA(Offline):
@@ -51,15 +48,6 @@ class COVIDDA(Offline):
         Weights of the discriminator's loss and of the classifiers' disagreement.
     momentum
         Adam's β₁, for the learner and its adversary.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Source, get_method, offline
-    >>> method = get_method("covid-da")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn="off")
-    >>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
-    >>> offline(method, images, labels, size=3, epochs=1).samples
-    6
     """
 
     name = "covid-da"
@@ -69,10 +57,8 @@ class COVIDDA(Offline):
     def prepare(self, learner: Learner) -> None:
         features, classes = learner.network.width, len(self.source.classes)
         learner.attach("adversary", lambda: discriminator(features))
-        learner.attach(
-            "classifiers",
-            lambda: nn.ModuleList(nn.Linear(features, classes) for _ in range(self.settings.classifiers - 1)),
-        )
+        others = range(self.settings.classifiers - 1)
+        learner.attach("classifiers", lambda: nn.ModuleList(nn.Linear(features, classes) for _ in others))
         learner.set_momentum(self.settings.momentum)
 
     def revisit(self, query: Query, images: Tensor, indices: Tensor) -> Adaptation:
@@ -82,24 +68,17 @@ class COVIDDA(Offline):
 
     def learn(self, learner: Learner, weak: Tensor) -> bool:
         """One step on the sum of the three losses."""
-        batch = self.source.bootstrap(len(weak), learner.generator)
-        source = learner.encode(self.augment.weak(batch.images, learner.generator))
-        target = learner.encode(weak)
+        batch = self.draw_source(learner, len(weak))
+        source, target = learner.encode(batch.images), learner.encode(weak)
         others, discriminate = learner.part("classifiers"), learner.part("adversary")
         assert isinstance(others, nn.ModuleList)
         on_source = [source.logits, *(classify(source.features) for classify in others)]
         on_target = [target.logits, *(classify(target.features) for classify in others)]
         supervised = torch.stack([focal(logits, batch.labels, self.settings.gamma) for logits in on_source]).mean()
-        coefficient = ramp(self.progress)
-        confusion = domain_confusion(
-            discriminate(reverse_gradient(source.features, coefficient)),
-            discriminate(reverse_gradient(target.features, coefficient)),
-        )
-        return learner.update(
-            supervised
-            + self.settings.adversarial_weight * confusion
-            + self.settings.agreement_weight * disagreement(torch.stack(on_target))
-        )
+        reversed_features = (reverse_gradient(each.features, ramp(self.progress)) for each in (source, target))
+        confusion = self.settings.adversarial_weight * domain_confusion(*map(discriminate, reversed_features))
+        agreement = self.settings.agreement_weight * disagreement(torch.stack(on_target))
+        return learner.update(supervised + confusion + agreement)
 
 
 def disagreement(logits: Tensor) -> Tensor:

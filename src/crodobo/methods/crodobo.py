@@ -127,8 +127,7 @@ class CroDoBo(Method):
 
     def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
         """ℓ_s: cross-entropy on a bootstrap of the source. Return the batch as the learner saw it."""
-        batch = self.source.bootstrap(size, learner.generator)
-        batch = batch._replace(images=self.augment.weak(batch.images, learner.generator))
+        batch = self.draw_source(learner, size)
         learner.accumulate(F.cross_entropy(learner.forward(batch.images), batch.labels))
         return batch
 

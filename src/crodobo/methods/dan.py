@@ -21,15 +21,6 @@ class DAN(Alignment):
 
     **Reference.** Long, Cao, Wang and Jordan, *Learning Transferable Features with Deep Adaptation Networks*,
     ICML 2015.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("dan")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "dan"

@@ -21,15 +21,6 @@ class DANN(Adversarial):
     **Use it** when the stream is long enough for the discriminator to learn. A few dozen queries are not.
 
     **Reference.** Ganin et al., *Domain-Adversarial Training of Neural Networks*, JMLR 2016.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("dann")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "dann"

@@ -1,7 +1,6 @@
 """EATA: TENT on confident and new samples, with a pull towards the source's weights."""
 
 import math
-from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,6 @@ from torch.nn import functional as F
 
 from crodobo.config import Fraction, NonNegative, Positive
 from crodobo.core.prediction import Adaptation
-from crodobo.core.query import Query
 from crodobo.losses import entropies
 from crodobo.methods.tent import TENT, TENTSettings
 from crodobo.nn.learner import Learner
@@ -50,15 +48,6 @@ class EATA(TENT):
         Weight β of the pull to the source's weights.
     fisher_samples
         The number of source samples for the Fisher information.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("eata")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "eata"
@@ -84,12 +73,8 @@ class EATA(TENT):
             learner.forget()
         return information
 
-    def adapt(self, query: Query, images: Tensor) -> Adaptation:
-        learned = self.engine.map(lambda learner: self.learn(learner, images), self.learners)
-        return Adaptation(kept=fmean(kept for kept, _ in learned), skipped=sum(not updated for _, updated in learned))
-
-    def learn(self, learner: Learner, images: Tensor) -> tuple[float, bool]:
-        """Step on the selected samples. Return their share and whether the step was taken."""
+    def learn(self, learner: Learner, images: Tensor) -> Adaptation:
+        """One step of one learner on the selected samples."""
         memory = learner.part("memory")
         assert isinstance(memory, FisherMemory)
         classes = len(self.source.classes)
@@ -101,14 +86,13 @@ class EATA(TENT):
         kept = (entropy.detach() < sure_below) & (memory.similarity(probabilities) < bound)
         if not kept.any():
             learner.forget()
-            return 0.0, bool(entropy.isfinite().all())
+            return Adaptation(kept=0.0, skipped=not entropy.isfinite().all())
         weights = torch.exp(sure_below - entropy.detach()[kept])
-        updated = learner.update(
-            (weights * entropy[kept]).mean() + self.settings.fisher * memory.distance(learner.learned)
-        )
+        pull = self.settings.fisher * memory.distance(learner.learned)
+        updated = learner.update((weights * entropy[kept]).mean() + pull)
         if updated:
             memory.remember(probabilities[kept])
-        return float(kept.float().mean()), updated
+        return Adaptation(kept=float(kept.float().mean()), skipped=not updated)
 
 
 class FisherMemory(nn.Module):
@@ -133,9 +117,8 @@ class FisherMemory(nn.Module):
 
     def distance(self, weights: list[nn.Parameter]) -> Tensor:
         """Σ F (θ − θ_source)²."""
-        return torch.stack(
-            [
-                (self.get_buffer(f"fisher{number}") * (weight - self.get_buffer(f"weight{number}")).square()).sum()
-                for number, weight in enumerate(weights)
-            ]
-        ).sum()
+        parts = []
+        for number, weight in enumerate(weights):
+            source, fisher = self.get_buffer(f"weight{number}"), self.get_buffer(f"fisher{number}")
+            parts.append((fisher * (weight - source).square()).sum())
+        return torch.stack(parts).sum()

@@ -20,15 +20,6 @@ class ENT(Alignment):
 
     **Reference.** Grandvalet and Bengio, *Semi-supervised Learning by Entropy Minimization*, NeurIPS 2004; as a
     baseline of adaptation in Saito et al., *Semi-supervised Domain Adaptation via Minimax Entropy*, ICCV 2019.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("ent")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "ent"

@@ -34,15 +34,6 @@ class MDD(Adversarial):
     ----------
     gamma
         The margin factor γ.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("mdd")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "mdd"
@@ -54,10 +45,6 @@ class MDD(Adversarial):
 
     def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
         adversary = learner.part("adversary")
-        return margin_disparity(
-            adversary(self.reverse(source.features)),
-            source.logits.argmax(dim=1),
-            adversary(self.reverse(target.features)),
-            target.logits.argmax(dim=1),
-            self.settings.gamma,
-        )
+        on_source, on_target = (adversary(self.reverse(each.features)) for each in (source, target))
+        source_labels, target_labels = source.logits.argmax(dim=1), target.logits.argmax(dim=1)
+        return margin_disparity(on_source, source_labels, on_target, target_labels, self.settings.gamma)

@@ -17,18 +17,10 @@ BETA = 0.75
 def mixed_loss(
     learner: Learner, source: SourceBatch, views: tuple[Tensor, ...], guess: Tensor, own: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Mix labelled source samples and unlabelled views, and learn the mixtures.
+    """Mix labelled source samples and weak views of the query, and learn the mixtures.
 
-    Parameters
-    ----------
-    source
-        The labelled batch.
-    views
-        Weak views of the query.
-    guess
-        Mean predicted probabilities of the query. Sharpened, they are the labels of the views.
-    own
-        Passes a tensor with pixels of the query to the query, which will erase it.
+    The guess is the mean prediction of the query. Sharpened, it gives the labels of the views. Tensors with pixels of
+    the query go through `own`, so that the query erases them.
     """
     sharp, labelled = sharpen(guess, TEMPERATURE), len(source.labels)
     everything = own(torch.cat([source.images, *views]))

@@ -24,15 +24,6 @@ class NoAdaptation(Method):
     **Use it** as the lower bound that every other method must beat.
 
     **Reference.** None. It is common practice.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("no-adaptation")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "no-adaptation"

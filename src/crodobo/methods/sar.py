@@ -1,14 +1,14 @@
 """SAR: TENT on confident samples, towards flat minima, with a reset after a collapse."""
 
 import math
-from statistics import fmean
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from crodobo.config import Fraction, NonNegative
 from crodobo.core.prediction import Adaptation
-from crodobo.core.query import Query
 from crodobo.losses import entropies
 from crodobo.methods.tent import TENT, TENTSettings
 from crodobo.nn.learner import Learner
@@ -48,15 +48,6 @@ class SAR(TENT):
         Length ρ of the uphill step.
     reset_below
         Moving mean of the loss below which the model is reset.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("sar")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "sar"
@@ -68,12 +59,8 @@ class SAR(TENT):
         weights = learner.learned
         learner.attach("start", lambda: Start([*weights, *learner.statistics]))
 
-    def adapt(self, query: Query, images: Tensor) -> Adaptation:
-        learned = self.engine.map(lambda learner: self.learn(learner, images), self.learners)
-        return Adaptation(kept=fmean(kept for kept, _ in learned), skipped=sum(not updated for _, updated in learned))
-
-    def learn(self, learner: Learner, images: Tensor) -> tuple[float, bool]:
-        """Step on the loss at the uphill weights. Return the share of samples learned and whether it was taken."""
+    def learn(self, learner: Learner, images: Tensor) -> Adaptation:
+        """One step of one learner on the loss at the uphill weights."""
         start = learner.part("start")
         assert isinstance(start, Start)
         sure_below = self.settings.margin * math.log(len(self.source.classes))
@@ -81,41 +68,38 @@ class SAR(TENT):
         sure = entropy.detach() < sure_below
         if not sure.any():
             learner.forget()
-            return 0.0, bool(entropy.isfinite().all())
+            return Adaptation(kept=0.0, skipped=not entropy.isfinite().all())
         learner.accumulate(entropy[sure].mean())
         with uphill(learner.learned, self.settings.rho):
             entropy = entropies(learner.forward(images))[sure]
             still_sure = entropy.detach() < sure_below
             if not still_sure.any():
                 learner.forget()
-                return 0.0, bool(entropy.isfinite().all())
+                return Adaptation(kept=0.0, skipped=not entropy.isfinite().all())
             loss = entropy[still_sure].mean()
             learner.accumulate(loss)
         updated = learner.update()
         if updated and start.collapsed(float(loss.detach()), self.settings.reset_below):
             start.put_back(learner)
-        return float(still_sure.sum()) / len(images), updated
+        return Adaptation(kept=float(still_sure.sum()) / len(images), skipped=not updated)
 
 
-class uphill:  # noqa: N801  used like a function of contextlib
+@contextmanager
+def uphill(weights: list[nn.Parameter], rho: float) -> Iterator[None]:
     """Inside the `with`, the weights are moved by ρ along their gradient, and the gradient is cleared."""
-
-    def __init__(self, weights: list[nn.Parameter], rho: float) -> None:
-        self.weights, self.rho = weights, rho
-
-    @torch.no_grad()
-    def __enter__(self) -> None:
-        self.before = [weight.detach().clone() for weight in self.weights]
-        norm = nn.utils.get_total_norm([weight.grad for weight in self.weights if weight.grad is not None])
-        for weight in self.weights:
+    start = [weight.detach().clone() for weight in weights]
+    norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+    with torch.no_grad():
+        for weight in weights:
             if weight.grad is not None:
-                weight.add_(weight.grad / (norm + 1e-12), alpha=self.rho)
+                weight.add_(weight.grad / (norm + 1e-12), alpha=rho)
                 weight.grad = None
-
-    @torch.no_grad()
-    def __exit__(self, *error: object) -> None:
-        for weight, before in zip(self.weights, self.before, strict=True):
-            weight.copy_(before)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, before in zip(weights, start, strict=True):
+                weight.copy_(before)
 
 
 class Start(nn.Module):

@@ -39,15 +39,6 @@ class SHOT(Offline):
     ----------
     pseudo_label_weight
         Weight of the cross-entropy to the centroids' pseudo-labels.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Source, get_method, offline
-    >>> method = get_method("shot")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0, burn="off")
-    >>> images, labels = torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1])
-    >>> offline(method, images, labels, size=3, epochs=1).samples
-    6
     """
 
     name = "shot"
@@ -85,8 +76,8 @@ def centroid_labels(target: Encoded) -> Tensor:
     features = F.normalize(torch.cat([target.features, torch.ones(len(target.features), 1)], dim=1), dim=1)
     membership = target.probabilities
     classes = membership.shape[1]
-    present = torch.bincount(target.logits.argmax(dim=1), minlength=classes) > 0
     labels = target.logits.argmax(dim=1)
+    present = torch.bincount(labels, minlength=classes) > 0
     for _ in range(2):
         centroids = membership.T @ features / (membership.sum(dim=0)[:, None] + 1e-8)
         similarity = features @ F.normalize(centroids, dim=1).T

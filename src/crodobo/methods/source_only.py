@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from crodobo.core.prediction import Adaptation
+from crodobo.core.prediction import Adaptation, join
 from crodobo.core.query import Query
 from crodobo.methods.base import Method
 from crodobo.nn.learner import Learner
@@ -35,12 +35,9 @@ class SourceOnly(Method):
     protocols = ("online", "offline")
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
-        def learn(learner: Learner) -> tuple[bool, Tensor]:
-            batch = self.source.bootstrap(len(images), learner.generator)
-            logits = learner.forward(self.augment.weak(batch.images, learner.generator))
-            return learner.update(F.cross_entropy(logits, batch.labels)), batch.indices
+        def learn(learner: Learner) -> Adaptation:
+            batch = self.draw_source(learner, len(images))
+            updated = learner.update(F.cross_entropy(learner.forward(batch.images), batch.labels))
+            return Adaptation(skipped=not updated, bootstrap=(batch.indices,))
 
-        learned = self.engine.map(learn, self.learners)
-        return Adaptation(
-            skipped=sum(not updated for updated, _ in learned), bootstrap=tuple(drawn for _, drawn in learned)
-        )
+        return join(self.engine.map(learn, self.learners))

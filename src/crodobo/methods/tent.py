@@ -1,12 +1,9 @@
 """TENT: minimise the entropy of each query over the scales and shifts of the normalisation layers."""
 
-from typing import Annotated
-
-from pydantic import Field
 from torch import Tensor
 
-from crodobo.config import MethodSettings, Norm
-from crodobo.core.prediction import Adaptation
+from crodobo.config import AboveZero, MethodSettings, Norm
+from crodobo.core.prediction import Adaptation, join
 from crodobo.core.query import Query
 from crodobo.errors import BadSettings
 from crodobo.losses import entropy
@@ -19,7 +16,7 @@ class TENTSettings(MethodSettings):
     """Query statistics, and the learning rate on the stream (`lr` is for the warm-up)."""
 
     norm: Norm = "query"
-    adapt_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    adapt_lr: AboveZero = 1e-3
 
 
 class TENT(Method):
@@ -40,15 +37,6 @@ class TENT(Method):
     ----------
     adapt_lr
         Learning rate on the stream.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from crodobo import Query, Source, get_method
-    >>> method = get_method("tent")(Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1]), warmup=0)
-    >>> with Query(torch.rand(3, 1, 32, 32)) as query:
-    ...     len(method.step(query).labels)
-    3
     """
 
     name = "tent"
@@ -58,13 +46,14 @@ class TENT(Method):
     def prepare(self, learner: Learner) -> None:
         weights = scales_and_shifts(learner.network)
         if not weights:
-            raise BadSettings(
-                f"{self.name} learns scales and shifts of normalisation layers, and {self.settings.backbone} has none.",
-                "Choose another backbone.",
-                settings=("backbone",),
-            )
+            needed = f"{self.name} learns scales and shifts of normalisation layers"
+            problem = f"{needed}, and {self.settings.backbone} has none."
+            raise BadSettings(problem, "Choose another backbone.", settings=("backbone",))
         learner.learn_only(weights, self.settings.adapt_lr)
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
-        updated = self.engine.map(lambda learner: learner.update(entropy(learner.forward(images))), self.learners)
-        return Adaptation(skipped=updated.count(False))
+        return join(self.engine.map(lambda learner: self.learn(learner, images), self.learners))
+
+    def learn(self, learner: Learner, images: Tensor) -> Adaptation:
+        """One step of one learner on the query."""
+        return Adaptation(skipped=not learner.update(entropy(learner.forward(images))))

@@ -46,15 +46,17 @@ def build_backbone(
     128
     """
     if pretrained and weights:
-        raise BadSettings(
-            "Pretrained weights and a weights file are both given.",
-            "Choose one of them.",
-            settings=("pretrained", "weights"),
-        )
+        problem = "Pretrained weights and a weights file are both given."
+        raise BadSettings(problem, "Choose one of them.", settings=("pretrained", "weights"))
     mean, std = IMAGENET_MEAN, IMAGENET_STD
+    network: nn.Module
     try:
         if name == "small":
-            network, mean, std = _small_network(shape, pretrained), (0.5,), (0.5,)
+            if pretrained:
+                problem = "The built-in backbone `small` has no pretrained weights."
+                remedy = "Start from random weights, or choose another backbone."
+                raise BadSettings(problem, remedy, settings=("pretrained", "backbone"))
+            network, mean, std = SmallResNet(shape[0]), (0.5,), (0.5,)
         elif "/" in name:
             network = _torchvision_network(name, shape, pretrained)
         else:
@@ -75,15 +77,9 @@ class SmallResNet(nn.Module):
     def __init__(self, channels: int, width: int = 32) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
+            nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
         )
-        self.blocks = nn.Sequential(
-            Block(width, width, stride=1),
-            Block(width, 2 * width, stride=2),
-            Block(2 * width, 4 * width, stride=2),
-        )
+        self.blocks = nn.Sequential(Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2))
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.blocks(self.stem(images))
@@ -122,16 +118,6 @@ class GreyToColour(nn.Module):
         return features
 
 
-def _small_network(shape: tuple[int, ...], pretrained: bool) -> nn.Module:
-    if pretrained:
-        raise BadSettings(
-            "The built-in backbone `small` has no pretrained weights.",
-            "Start from random weights, or choose another backbone.",
-            settings=("pretrained", "backbone"),
-        )
-    return SmallResNet(shape[0])
-
-
 def _timm_network(
     name: str, shape: tuple[int, ...], pretrained: bool
 ) -> tuple[nn.Module, tuple[float, ...], tuple[float, ...]]:
@@ -143,12 +129,9 @@ def _timm_network(
     try:
         expected = timm.get_pretrained_cfg(name)
     except RuntimeError as error:  # a known network with an unknown tag
-        raise BadSettings(
-            f"timm has no {name} ({error}).", "Leave out the part after the dot.", settings=("backbone",)
-        ) from error
-    options: dict[str, Any] = {}
-    if getattr(expected, "fixed_input_size", False):
-        options["img_size"] = (height, width)
+        problem = f"timm has no {name} ({error})."
+        raise BadSettings(problem, "Leave out the part after the dot.", settings=("backbone",)) from error
+    options: dict[str, Any] = {"img_size": (height, width)} if getattr(expected, "fixed_input_size", False) else {}
     make = partial(timm.create_model, name, num_classes=0, in_chans=channels, **options)
     network: nn.Module = download(partial(make, pretrained=True), name) if pretrained else make()
     return network, tuple(getattr(expected, "mean", IMAGENET_MEAN)), tuple(getattr(expected, "std", IMAGENET_STD))
@@ -172,21 +155,15 @@ def _torchvision_network(name: str, shape: tuple[int, ...], pretrained: bool) ->
 
 def _cannot_process(name: str, shape: tuple[int, ...], error: Exception) -> BadSettings:
     reason = f" ({error})" if str(error) else ""
-    return BadSettings(
-        f"{name} cannot process images of {'×'.join(map(str, shape))}{reason}.",
-        "Choose another backbone or image size.",
-        settings=("backbone", "image_size"),
-    )
+    problem = f"{name} cannot process images of {'×'.join(map(str, shape))}{reason}."
+    return BadSettings(problem, "Choose another backbone or image size.", settings=("backbone", "image_size"))
 
 
 def _unknown(name: str, known: list[str]) -> BadSettings:
     near = difflib.get_close_matches(name, known, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else "timm.list_models() lists timm's names."
-    return BadSettings(
-        f"There is no backbone {name!r}.",
-        f"{hint} Use `small`, a timm name, or torchvision/NAME.",
-        settings=("backbone",),
-    )
+    remedy = f"{hint} Use `small`, a timm name, or torchvision/NAME."
+    return BadSettings(f"There is no backbone {name!r}.", remedy, settings=("backbone",))
 
 
 def _load_weights(network: nn.Module, name: str, path: Path) -> None:
@@ -203,11 +180,9 @@ def _load_weights(network: nn.Module, name: str, path: Path) -> None:
     for problem, keys in problems.items():
         if keys:
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            raise BadWeights(
-                f"{path} does not fit {name}: it {problem} {keys[0]}{more}.",
-                "Give weights of the same network with the same number of channels, or choose another backbone.",
-                settings=("weights", "backbone"),
-            )
+            remedy = "Give weights of the same network with the same number of channels, or choose another backbone."
+            misfit = f"{path} does not fit {name}: it {problem} {keys[0]}{more}."
+            raise BadWeights(misfit, remedy, settings=("weights", "backbone"))
     inner.load_state_dict(given, strict=False)
 
 
@@ -219,9 +194,6 @@ def _count_features(network: nn.Module, name: str, shape: tuple[int, ...]) -> in
     except (RuntimeError, ValueError, AssertionError) as error:
         raise _cannot_process(name, shape, error) from error
     if features.ndim != 2:
-        raise BadSettings(
-            f"{name} gives features of shape {tuple(features.shape[1:])}, not a vector.",
-            "Choose another backbone.",
-            settings=("backbone",),
-        )
+        problem = f"{name} gives features of shape {tuple(features.shape[1:])}, not a vector."
+        raise BadSettings(problem, "Choose another backbone.", settings=("backbone",))
     return int(features.shape[1])

@@ -42,9 +42,8 @@ class Learner:
         self.settings = settings
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            backbone = build_backbone(
-                settings.backbone, shape, pretrained=settings.pretrained, weights=settings.weights
-            )
+            pretrained, weights = settings.pretrained, settings.weights
+            backbone = build_backbone(settings.backbone, shape, pretrained=pretrained, weights=weights)
             network = Network(backbone, classes).eval()
         self.network: Network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.seed = seed
@@ -53,15 +52,10 @@ class Learner:
         scale = settings.backbone_lr_scale
         if scale is None:
             scale = 0.01 if backbone.pretrained else 1.0
+        old = list(network.backbone.parameters())
         new = [*network.bottleneck.parameters(), *network.classifier.parameters()]
-        self.optimiser = torch.optim.Adam(
-            [
-                {"params": list(network.backbone.parameters()), "lr": settings.lr * scale},
-                {"params": new, "lr": settings.lr},
-            ],
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
+        groups = [{"params": old, "lr": settings.lr * scale}, {"params": new, "lr": settings.lr}]
+        self.optimiser = torch.optim.Adam(groups, weight_decay=settings.weight_decay, fused=True)
         self._norms = batch_norms(network)
         self.statistics: list[Tensor] = []  # the running statistics of all BatchNorm layers
         self._kept_statistics: list[Tensor] = []  # copies of them, made after the last update
@@ -168,14 +162,10 @@ class Learner:
             kept.copy_(statistic)
 
     def _watch_statistics(self, part: nn.Module) -> None:
-        statistics = [
-            buffer
-            for layer in batch_norms(part)
-            for buffer in (layer.running_mean, layer.running_var, layer.num_batches_tracked)
-            if buffer is not None
-        ]
-        self.statistics += statistics
-        self._kept_statistics += [buffer.clone() for buffer in statistics]
+        for layer in batch_norms(part):
+            buffers = (layer.running_mean, layer.running_var, layer.num_batches_tracked)
+            self.statistics += [buffer for buffer in buffers if buffer is not None]
+        self._kept_statistics = [buffer.clone() for buffer in self.statistics]
 
     def warm_up(self, source: Source, augment: Augment, after_step: Callable[[], None] = lambda: None) -> None:
         """Learn the source before the stream begins, on this learner's own bootstraps."""

@@ -20,18 +20,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix in {".pth", ".pt", ".bin", ".tar"}:
             return _state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # a damaged file can raise almost anything
+        problem, remedy = "cannot be read as weights: it is damaged or has another format", "Give another file."
         if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
-            raise BadWeights(
-                f"{path} contains more than tensors and could run code, so it was not loaded.",
-                "Save only its state_dict.",
-            ) from error
-        raise BadWeights(
-            f"{path} cannot be read as weights: it is damaged or has another format.", "Give another file."
-        ) from error
-    raise BadWeights(
-        f"{path} has the unknown file type {path.suffix or 'none'}.",
-        "Use .safetensors, or .pth with a state_dict.",
-    )
+            problem = "contains more than tensors and could run code, so it was not loaded"
+            remedy = "Save only its state_dict."
+        raise BadWeights(f"{path} {problem}.", remedy) from error
+    problem = f"{path} has the unknown file type {path.suffix or 'none'}."
+    raise BadWeights(problem, "Use .safetensors, or .pth with a state_dict.")
 
 
 def _state_dict(loaded: object) -> dict[str, Tensor]:

@@ -70,10 +70,8 @@ def online(
 def check_labels(labels: Tensor, samples: int, classes: int) -> None:
     """Refuse labels that do not fit a query, before the method learns from it."""
     if labels.shape != (samples,) or (samples and not 0 <= int(labels.min()) <= int(labels.max()) < classes):
-        raise CrodoboError(
-            f"The labels of a query do not fit its {samples} samples.",
-            f"Give one label from 0 to {classes - 1} for each sample.",
-        )
+        remedy = f"Give one label from 0 to {classes - 1} for each sample."
+        raise CrodoboError(f"The labels of a query do not fit its {samples} samples.", remedy)
 
 
 def one_pass(method: Method, images: Images, labels: Tensor, size: int, order: Tensor | None = None) -> ConfusionMatrix:

@@ -43,23 +43,14 @@ class Results:
     @property
     def classes(self) -> list[str]:
         """The names of the classes."""
-        for row in self.rows:
-            for result in (row.online | row.offline).values():
-                return list(result["per_class_accuracy"])
-        return []
+        results = (result for row in self.rows for result in (row.online | row.offline).values())
+        return list(next(results, {}).get("per_class_accuracy", []))
 
     @property
     def protocol(self) -> dict[str, str]:
         """The protocol of the runs. It is the same for all, apart from the settings of an entry."""
-        for row in self.rows:
-            for result in row.online.values():
-                protocol: dict[str, str] = result["protocol"]
-                return protocol
-        return {}
-
-    def row(self, key: str) -> EntryResults:
-        """The results of one entry."""
-        return next(row for row in self.rows if row.entry.key == key)
+        results = (result for row in self.rows for result in row.online.values())
+        return dict(next(results, {}).get("protocol", {}))
 
 
 def collect_results(plan: Plan, problems: dict[str, str]) -> Results:

@@ -128,15 +128,8 @@ def _run_offline(task: Task, observer: PipeObserver) -> None:
             observer.warmed_up_step()
 
         observer.begin(task.epochs * steps_per_epoch(benchmark.source, benchmark.images, size), "offline")
-        confusion = offline(
-            method,
-            benchmark.images,
-            benchmark.labels,
-            size=size,
-            epochs=task.epochs,
-            seed=task.settings.order_seed,
-            after_step=after_step,
-        )
+        images, labels, seed = benchmark.images, benchmark.labels, task.settings.order_seed
+        confusion = offline(method, images, labels, size=size, epochs=task.epochs, seed=seed, after_step=after_step)
         result = {
             "method": task.settings.method,
             "seed": task.seed,
@@ -165,11 +158,8 @@ def finished_result(task: Task) -> dict[str, Any] | None:
         return None
     same = task.settings.identity_of(result["settings"]) == task.settings.identity
     if not same or result["epochs"] != task.epochs:
-        raise BadCheckpoint(
-            f"{task.folder} holds a finished run with other settings.",
-            "Choose another result folder, or start over.",
-            settings=("out", "fresh"),
-        )
+        problem = f"{task.folder} holds a finished run with other settings."
+        raise BadCheckpoint(problem, "Choose another result folder, or start over.", settings=("out", "fresh"))
     return result
 
 

@@ -10,25 +10,13 @@ from rich.table import Table as RichTable
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers.
+    """A column of numbers."""
 
-    Parameters
-    ----------
-    key, title
-        Name in files, and name to show.
-    best
-        Which value is the best, if any.
-    digits
-        Digits after the decimal point.
-    detail
-        Whether to leave the column out of a narrow terminal, for example the column of one class.
-    """
-
-    key: str
-    title: str
+    key: str  # name in files
+    title: str  # name to show
     best: Literal["highest", "lowest"] | None = None
-    digits: int = 1
-    detail: bool = False
+    digits: int = 1  # after the decimal point
+    detail: bool = False  # left out of a narrow terminal, as the column of one class
 
 
 @dataclass(frozen=True)
@@ -161,8 +149,7 @@ def _shown(cell: Cell) -> float | None:
 
 LATEX = {"–": "--", "±": r"$\pm$", "†": r"$\dagger$", "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "→": r"$\to$"}
 LATEX |= {"$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-LATEX |= {"\\": r"\textbackslash{}"}
-LATEX |= {"λ": r"$\lambda$", "τ": r"$\tau$", "ℓ": r"$\ell$", "α": r"$\alpha$"}
+LATEX |= {"\\": r"\textbackslash{}", "λ": r"$\lambda$", "τ": r"$\tau$", "ℓ": r"$\ell$", "α": r"$\alpha$"}
 
 
 def _latex(text: str, escape: bool = True) -> str:

@@ -156,11 +156,7 @@ def _empty_cell(path: Path, row: int, column: str) -> BadData:
 
 
 def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> Columns:
-    """The columns of images and labels: the named ones, or the ones with a usual name.
-
-    >>> choose_columns(Path("a.csv"), ["id", "file", "label"], None)
-    ('file', 'label')
-    """
+    """The columns of images and labels: the named ones, or the ones with a usual name."""
     image, label = named or (
         next((name for name in IMAGE_COLUMNS if name in there), ""),
         next((name for name in LABEL_COLUMNS if name in there), ""),

@@ -2,8 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -45,13 +44,3 @@ def prefetch(items: Iterable[Item]) -> Iterator[Item]:
         worker.join()
         while not ready.empty():
             ready.get()
-
-
-@contextmanager
-def closing_generator(items: Iterable[Item]) -> Iterator[Iterable[Item]]:
-    """Close the items at the end of the block if they are a generator, so that it releases what it holds."""
-    try:
-        yield items
-    finally:
-        if isinstance(items, Generator):
-            items.close()

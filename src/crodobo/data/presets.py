@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from crodobo.config import Classes, DataSettings, MethodSettings, SessionSettings, Views
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from crodobo.config import Classes, DataSettings, MethodSettings, SessionSettings, Settings, Views
 from crodobo.data.layouts import COMPARE, READERS
 from crodobo.data.listing import Listing
 from crodobo.errors import BadData, BadSettings
+
+Text = Annotated[str, AfterValidator(lambda text: text.strip("\n"))]  # several lines
 
 
 @dataclass(frozen=True)
@@ -47,37 +51,41 @@ class Domain:
         return READERS[self.reader](root, **arguments)
 
 
-@dataclass(frozen=True)
-class Preset:
+class Preset(BaseModel):
     """A data set with two domains, and the settings of a run on it."""
+
+    model_config = ConfigDict(frozen=True)
 
     name: str
     title: str
     address: str
     licence: str
-    layout: str
+    layout: Text
     source: Domain
     target: Domain
-    classes: Classes
-    views: Views
-    settings: dict[str, Any]
-    metric: str
-    notes: str
+    classes: Classes = Classes()
+    views: Views = Views()
+    settings: dict[str, Any] = {}
+    metric: str = "accuracy"
+    notes: Text = ""
 
     @property
     def options(self) -> dict[str, Any]:
         """Settings of the method."""
-        return {name: value for name, value in self.settings.items() if name in MethodSettings.model_fields}
+        return self._settings_of(MethodSettings)
 
     @property
     def run(self) -> dict[str, Any]:
         """Settings of the run: the sizes of queries and images."""
-        return {name: value for name, value in self.settings.items() if name in SessionSettings.model_fields}
+        return self._settings_of(SessionSettings)
 
     @property
     def data(self) -> dict[str, Any]:
         """Settings of how images are read."""
-        return {name: value for name, value in self.settings.items() if name in DataSettings.model_fields}
+        return self._settings_of(DataSettings)
+
+    def _settings_of(self, model: type[Settings]) -> dict[str, Any]:
+        return {name: value for name, value in self.settings.items() if name in model.model_fields}
 
 
 def preset_names() -> list[str]:
@@ -120,20 +128,7 @@ def get_preset(name: str) -> Preset:
         near = difflib.get_close_matches(name, preset_names(), n=1)
         remedy = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(preset_names())}."
         raise BadSettings(f"There is no preset {name!r}.", remedy, settings=("benchmark",))
-    return Preset(
-        name=name,
-        title=table["title"],
-        address=table["address"],
-        licence=table["licence"],
-        layout=table["layout"].strip("\n"),
-        source=source,
-        target=target,
-        classes=Classes.of(**table.get("classes", {})),
-        views=Views.of(**table.get("views", {})),
-        settings=table.get("settings", {}),
-        metric=table.get("metric", "accuracy"),
-        notes=table.get("notes", "").strip(),
-    )
+    return Preset(**table | {"name": name, "source": source, "target": target})
 
 
 def all_presets() -> Iterator[tuple[str, Preset]]:
@@ -145,12 +140,9 @@ def all_presets() -> Iterator[tuple[str, Preset]]:
 
 @cache
 def _tables() -> dict[str, dict[str, Any]]:
-    tables = {}
-    for file in files("crodobo.data").joinpath("presets").iterdir():
-        if file.name.endswith(".toml"):
-            table = tomllib.loads(file.read_text(encoding="utf-8"))
-            tables[table["name"]] = table
-    return tables
+    found = [file for file in files("crodobo.data").joinpath("presets").iterdir() if file.name.endswith(".toml")]
+    tables = (tomllib.loads(file.read_text(encoding="utf-8")) for file in found)
+    return {table["name"]: table for table in tables}
 
 
 def _families() -> set[str]:

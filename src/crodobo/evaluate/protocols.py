@@ -3,8 +3,10 @@
 The protocol owns the labels. A method only gets queries, and a query carries no labels.
 """
 
+import contextlib
 import math
 import time
+from collections import abc
 from collections.abc import Callable, Iterable
 
 import torch
@@ -14,7 +16,7 @@ from crodobo.core.metrics import ConfusionMatrix, StreamRecord
 from crodobo.core.pixels import Images, in_batches
 from crodobo.core.query import Query
 from crodobo.core.source import Source
-from crodobo.data.prefetch import closing_generator, prefetch
+from crodobo.data.prefetch import prefetch
 from crodobo.errors import BadQuery, CrodoboError
 from crodobo.methods.base import Method
 
@@ -52,8 +54,8 @@ def online(
     """
     classes = len(method.source.classes)
     record = record or StreamRecord(ConfusionMatrix(classes))
-    with closing_generator(stream) as queries:
-        for query, labels in queries:
+    with contextlib.closing(stream) if isinstance(stream, abc.Generator) else contextlib.nullcontext():
+        for query, labels in stream:
             started = time.perf_counter()
             try:
                 with query:

@@ -43,16 +43,8 @@ class Changed(Exception):
 class Inbox:
     """A folder whose files are read and deleted one by one.
 
-    Parameters
-    ----------
-    folder
-        Where images arrive.
-    quarantine
-        Where files go that cannot be decoded, each with the reason. It has to be on the same disk.
-    recursive
-        Whether to look into subfolders.
-    keep_files
-        Leave files where they are after they are predicted.
+    Files that cannot be decoded go to the `quarantine`, each with the reason. With `keep_files`, files stay where they
+    are after they are predicted.
     """
 
     def __init__(self, folder: Path, quarantine: Path, *, recursive: bool = False, keep_files: bool = False) -> None:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Generator, Tensor
 
 from crodobo.views.strong import random_operation
-from crodobo.views.weak import weak_view
+from crodobo.views.weak import random_crop
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,12 @@ class Augment:
 
     def weak(self, images: Tensor, generator: Generator) -> Tensor:
         """Crop each image at random, and mirror it half of the time if `flip` is set."""
-        return weak_view(images, self.margin, self.resize, self.flip, generator)
+        if self.margin:
+            images = random_crop(images, self.margin, self.resize, generator)
+        if self.flip:
+            mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
+            images = torch.where(mirrored, images.flip(-1), images)
+        return images
 
     def strong(self, images: Tensor, generator: Generator) -> Tensor:
         """Put the weak view of each image through RandAugment."""

@@ -1,22 +1,8 @@
-"""The weak view: a random crop, and a mirror image where a mirrored object keeps its class."""
+"""The random crop of the weak view."""
 
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
-
-
-def weak_view(images: Tensor, margin: int, resize: bool, flip: bool, generator: Generator) -> Tensor:
-    """Crop each image at random, and mirror it half of the time if `flip` is set.
-
-    >>> weak_view(torch.rand(4, 1, 32, 32), 2, False, True, torch.Generator().manual_seed(0)).shape
-    torch.Size([4, 1, 32, 32])
-    """
-    if margin:
-        images = random_crop(images, margin, resize, generator)
-    if flip:
-        mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
-        images = torch.where(mirrored, images.flip(-1), images)
-    return images
 
 
 def random_crop(images: Tensor, margin: int, resize: bool, generator: Generator) -> Tensor:

@@ -63,20 +63,12 @@ PLAIN: dict[str, StreamOrder] = {"random": shuffled, "by-class": by_class, "drif
 
 
 def stream_order(name: str) -> StreamOrder:
-    """The order by name: random, by-class, dirichlet(α) or drift.
-
-    >>> stream_order("by-class")(torch.tensor([1, 0]), 0)
-    tensor([1, 0])
-    """
+    """The order by name: random, by-class, dirichlet(α) or drift."""
     return PLAIN[name] if name in PLAIN else partial(dirichlet, alpha=_alpha(name))
 
 
 def full_name(name: str) -> str:
-    """The name of an order with its parameter, always spelled the same way.
-
-    >>> full_name("dirichlet"), full_name("dirichlet(5.0)"), full_name("drift")
-    ('dirichlet(0.1)', 'dirichlet(5)', 'drift')
-    """
+    """The name of an order with its parameter, always spelled the same way: dirichlet(5), not dirichlet(5.0)."""
     return name if name in PLAIN else f"dirichlet({str(_alpha(name)).removesuffix('.0')})"
 
 

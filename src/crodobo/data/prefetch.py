@@ -12,9 +12,6 @@ def prefetch(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the same items, each made by a thread while the one before is being used.
 
     At most one item is ready. It is released at once if the reader stops early or an error ends the loop.
-
-    >>> list(prefetch(iter("abc")))
-    ['a', 'b', 'c']
     """
     ready: queue.SimpleQueue[list[Item] | BaseException] = queue.SimpleQueue()  # an item is in a list of its own
     wanted = threading.Semaphore()  # items to make: one at the start, then one for each that is taken

@@ -102,32 +102,24 @@ def is_preset(name: str) -> bool:
 
 
 def get_preset(name: str) -> Preset:
-    """Look up a preset. One of a family is named like `pacs/art-photo`.
-
-    >>> get_preset("paper/visda-c").settings["query_size"]
-    64
-    >>> get_preset("pacs/cartoon-photo").target.paths
-    ('photo', 'kfold/photo')
-    """
+    """Look up a preset. One of a family is named like `pacs/art-photo`."""
     tables = _tables()
     family, _, pair = name.partition("/")
     if name in tables and "domains" not in tables[name]:
-        table = tables[name]
-        source = Domain.of(table, "source", table["source"])
-        target = Domain.of(table, "target", table["target"])
+        table = domains = tables[name]
+        first, second = "source", "target"
     elif family in _families():
-        table = tables[family]
-        domains: dict[str, dict[str, Any]] = table["domains"]
+        table, domains = tables[family], tables[family]["domains"]
         first, _, second = pair.partition("-")
         if first not in domains or second not in domains or first == second:
             example = "-".join(list(domains)[:2])
             problem = f"{name} does not name two domains of {family}, which are {', '.join(domains)}."
             raise BadSettings(problem, f"Write, for example, {family}/{example}.", settings=("benchmark",))
-        source, target = (Domain.of(table, domain, domains[domain]) for domain in (first, second))
     else:
         near = difflib.get_close_matches(name, preset_names(), n=1)
         remedy = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(preset_names())}."
         raise BadSettings(f"There is no preset {name!r}.", remedy, settings=("benchmark",))
+    source, target = (Domain.of(table, domain, domains[domain]) for domain in (first, second))
     return Preset(**table | {"name": name, "source": source, "target": target})
 
 

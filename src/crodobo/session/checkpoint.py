@@ -71,11 +71,7 @@ def delete_checkpoint(folder: Path) -> bool:
 
 
 def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
-    """The settings in which two sessions differ, for people.
-
-    >>> differences({"seed": 0, "options": {"tau": 0.9}}, {"seed": 1, "options": {"tau": 0.9}})
-    'seed is 0 there and 1 here'
-    """
+    """The settings in which two sessions differ, for people."""
     there, here = _flatten(stored), _flatten(given)
     changed = [name for name in sorted(there | here) if there.get(name) != here.get(name)]
     return ", ".join(f"{name} is {there.get(name)} there and {here.get(name)} here" for name in changed)

@@ -166,6 +166,8 @@ def test_a_grid_without_spread_only_has_columns_for_streams(fabricate: Fabricate
 
 def test_mean_and_deviation_are_those_of_a_sample() -> None:
     assert mean_and_deviation([2.0, 4.0, 9.0]) == pytest.approx((5.0, statistics.stdev([2.0, 4.0, 9.0])))
+    assert mean_and_deviation([1.0]) == (1.0, None)
+    assert mean_and_deviation([]) == (None, None)
 
 
 @pytest.mark.parametrize(("name", "benchmark"), OF_THE_PAPER)

@@ -23,7 +23,7 @@ class Study:
     shows: str  # what the study shows, as part of a sentence
     entries: tuple[Entry, ...]
     layout: Layout = "rows"
-    spread: bool = False  # show mean and variance over the columns, as the paper does
+    spread: bool = False  # of a grid: show mean and variance over the columns, as the paper does
     per_class: bool = False  # show a column for each class
 
 
@@ -106,26 +106,14 @@ _ALL = (
         ),
         per_class=True,
     ),
-    Study(
-        "lambda",
-        "sensitivity to λ, the weight of diversity (Table 10)",
-        _sweep("lam", "λ", LAMBDAS),
-        layout="sweep",
-        spread=True,
-    ),
+    Study("lambda", "sensitivity to λ, the weight of diversity (Table 10)", _sweep("lam", "λ", LAMBDAS), "sweep"),
     Study(
         "tau",
         "sensitivity to τ, the confidence threshold of pseudo-labels (Table 11)",
         _sweep("tau", "τ", TAUS),
-        layout="sweep",
-        spread=True,
+        "sweep",
     ),
-    Study(
-        "orders",
-        "streams with classes in bursts, where entropy and diversity terms fail (ours)",
-        _orders(),
-        layout="grid",
-    ),
+    Study("orders", "streams with classes in bursts, where entropy and diversity terms fail (ours)", _orders(), "grid"),
 )
 STUDIES = {study.name: study for study in _ALL}
 assert all(preset in PRESETS for preset, _ in OBJECTIVES.values())

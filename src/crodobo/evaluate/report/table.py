@@ -23,10 +23,8 @@ class Column:
 class Cell:
     """A number, optionally with its deviation over seeds or with an interval.
 
-    >>> Cell(91.123, 0.456).text(), Cell(None).text(), Cell(0.31, digits=2).text()
-    ('91.1 ± 0.5', '–', '0.31')
-    >>> Cell(0.512, digits=2, interval=(0.5, 0.534)).text()
-    '0.51 (0.50–0.53)'
+    >>> Cell(91.123, 0.456).text(), Cell(None).text(), Cell(0.512, digits=2, interval=(0.5, 0.534)).text()
+    ('91.1 ± 0.5', '–', '0.51 (0.50–0.53)')
     """
 
     value: float | None

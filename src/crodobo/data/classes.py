@@ -21,11 +21,8 @@ def read_classes(path: Path) -> Classes:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise _bad(f"{path} is not valid TOML ({error}).", "Correct it.") from None
     for side in ("source", "target"):
-        if isinstance(content.get(side), dict):
-            content[side] = {
-                name: str(to) if isinstance(to, int) and not isinstance(to, bool) else to
-                for name, to in content[side].items()
-            }
+        if isinstance(content.get(side), dict):  # a number may be a common name
+            content[side] = {name: str(to) if type(to) is int else to for name, to in content[side].items()}
     return Classes.of(**content)
 
 

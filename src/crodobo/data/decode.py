@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -10,6 +11,8 @@ from crodobo.config import Fit
 from crodobo.data.formats import FORMATS
 from crodobo.errors import BadImage
 
+Resize = Callable[..., Image.Image]
+RESIZE: dict[str, Resize] = {"squash": Image.Image.resize, "crop": ImageOps.fit, "pad": ImageOps.pad}
 ROWS = 64  # converted at a time
 TWELVE_BITS = 4096  # a 16-bit picture with smaller values only is from a 12-bit sensor, as in radiology
 
@@ -62,12 +65,7 @@ def to_pixels(image: Image.Image, shape: tuple[int, int, int], fit: Fit = "squas
     """Convert a picture of any mode to pixels of a shape."""
     channels, height, width = shape
     flat = eight_bits(image).convert("L" if channels == 1 else "RGB")
-    if fit == "crop":
-        fitted = ImageOps.fit(flat, (width, height), Image.Resampling.BILINEAR)
-    elif fit == "pad":
-        fitted = ImageOps.pad(flat, (width, height), Image.Resampling.BILINEAR)
-    else:
-        fitted = flat.resize((width, height), Image.Resampling.BILINEAR)
+    fitted = RESIZE[fit](flat, (width, height), Image.Resampling.BILINEAR)
     pixels = np.array(fitted)  # a copy, which can be overwritten
     if channels == 1:
         return pixels[None]

@@ -31,12 +31,11 @@ class Domain:
 
     @classmethod
     def of(cls, table: dict[str, Any], key: str, known: dict[str, Any]) -> "Domain":
-        arguments = {name: value for name, value in known.items() if name not in ("path", "reader")}
-        path = known.get("path", "")
+        arguments = dict(known)
+        path, reader = arguments.pop("path", ""), arguments.pop("reader", "any")
         counts = table.get("counts", {}).get(key, {})
         total = table.get("totals", {}).get(key, sum(counts.values()) or None)
-        paths = (path,) if isinstance(path, str) else tuple(path)
-        return cls(paths, known.get("reader", "any"), arguments, counts, total)
+        return cls((path,) if isinstance(path, str) else tuple(path), reader, arguments, counts, total)
 
     def read(self, folder: Path | None, own: Path | None, columns: tuple[str, str] | None) -> Listing:
         """List the domain: at the user's `own` path, or at its usual path in the folder."""

@@ -5,7 +5,7 @@ import platform
 import statistics
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -20,8 +20,7 @@ LIBRARIES = ("crodobo", "torch", "torchvision", "timm", "numpy", "pillow", "matp
 METRICS = {"accuracy": "accuracy over all samples", "class-average": "mean of the accuracies of the classes"}
 
 
-@dataclass(frozen=True)
-class Exhibit:
+class Exhibit(NamedTuple):
     """One query, picked by the seed, to show beside the source samples that the learners drew for it."""
 
     query: int

@@ -52,9 +52,9 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, observer: Observer | 
             take_all(session, Stream(settings, inbox, session, counts, done), predictions, settings)
         summary = summarise(settings, session, counts)
         write_summary(settings, session, summary)
+        if session.stop.requested and not settings.watch:
+            raise Interrupted(f"Stopped after {counts.samples} files.", "Run the same command to go on.")
         if session.stop.requested:
-            if not settings.watch:
-                raise Interrupted(f"Stopped after {counts.samples} files.", "Run the same command to go on.")
             session.close("stopped")
     return summary
 

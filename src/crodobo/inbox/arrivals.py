@@ -74,10 +74,9 @@ class Inbox:
 
     def scan(self) -> list[Arrival]:
         """All files in the inbox, oldest first, without hidden files and files whose name says they are unfinished."""
-        try:
+        same_folder = False
+        with contextlib.suppress(OSError):
             same_folder = os.path.samestat(self.folder.stat(), self._status)
-        except OSError:
-            same_folder = False
         if not same_folder:
             raise CrodoboError(f"The inbox {self.folder} is gone.", FIX_AND_RESTART)
         found = sorted(arrival for arrival in self._walk(self.folder, "") if arrival not in self._given_up)

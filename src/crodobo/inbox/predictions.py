@@ -48,11 +48,7 @@ class PredictionFile:
 
     def append(self, rows: list[tuple[Arrival, tuple[str, ...]]]) -> None:
         """Add rows: each is an arrival with the values of the other columns. All are on disk on return, or none is."""
-        lines = []
-        for arrival, values in rows:
-            label, confidence, query, moment, *more = values
-            usual = (arrival.name, label, confidence, query, moment, str(arrival.size), str(arrival.modified))
-            lines.append((*usual, *more))
+        lines = [(file.name, *values[:4], str(file.size), str(file.modified), *values[4:]) for file, values in rows]
         try:
             if not os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
                 raise FileNotFoundError(2, "it was replaced by another file")

@@ -78,12 +78,13 @@ class Log:
             name = error.errors()[0]["loc"][0]
             what = f"field `{name}`" if name not in Event.model_fields else f"such value for `{name}`"
             raise CrodoboError(f"The event log has no {what}, because it could reveal something of a query.") from None
-        if self._descriptor is not None:
-            line = json.dumps({"time": now()} | checked.model_dump(exclude_none=True))
-            try:
-                os.write(self._descriptor, line.encode() + b"\n")
-                self._failing = False
-            except OSError as error:  # the work is done; a full disk must not undo it
-                if not self._failing:
-                    print(f"The event log is not writable ({error.strerror}). Events are lost.", file=sys.stderr)
-                self._failing = True
+        if self._descriptor is None:
+            return
+        line = json.dumps({"time": now()} | checked.model_dump(exclude_none=True))
+        try:
+            os.write(self._descriptor, line.encode() + b"\n")
+            self._failing = False
+        except OSError as error:  # the work is done; a full disk must not undo it
+            if not self._failing:
+                print(f"The event log is not writable ({error.strerror}). Events are lost.", file=sys.stderr)
+            self._failing = True

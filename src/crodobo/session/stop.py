@@ -30,7 +30,7 @@ class Stop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        return None
+        """There is nothing to put back."""
 
 
 class StopSignal(Stop):

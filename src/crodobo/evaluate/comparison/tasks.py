@@ -9,9 +9,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from crodobo.core.counts import Counts
 from crodobo.core.observer import Observer
@@ -27,8 +26,7 @@ from crodobo.storage.files import write_atomically
 from crodobo.storage.lock import locked_folder
 
 
-@dataclass(frozen=True)
-class TaskHandlers:
+class TaskHandlers(NamedTuple):
     """The function that runs each kind of task, and one that returns the result of a finished task, or None."""
 
     run: "dict[str, Callable[[Any, PipeObserver], None]]"

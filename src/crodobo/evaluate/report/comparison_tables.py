@@ -90,19 +90,17 @@ def grid_table(results: Results, study: Study) -> Table:
 
 def cost_table(results: Results) -> Table:
     """Time and memory of each entry."""
-    columns = [
-        Column("seconds_per_query", "s / query", "lowest", digits=3),
-        Column("peak_mb", "peak MB", "lowest", digits=0),
-        Column("offline_seconds", "offline s", "lowest", digits=0),
-    ]
+    columns = [Column("seconds_per_query", "s / query", "lowest", digits=3), Column("peak_mb", "peak MB", "lowest", 0)]
     has_offline = any(row.offline for row in results.rows)
+    if has_offline:
+        columns.append(Column("offline_seconds", "offline s", "lowest", digits=0))
     rows = []
     for runs in results.rows:
         cells = [_number(runs, "seconds_per_query", 3), _number(runs, "peak_rss_mb", 0)]
         if has_offline:
             cells.append(_number(runs, "seconds", 0, offline=True))
         rows.append(_row(runs, cells))
-    return Table("Costs of one process", "method", columns if has_offline else columns[:2], rows, [COST_NOTE])
+    return Table("Costs of one process", "method", columns, rows, [COST_NOTE])
 
 
 def _cell(runs: EntryResults, *keys: str, offline: bool = False) -> Cell:

@@ -127,6 +127,11 @@ def test_an_order_has_one_name(alpha: float) -> None:
     assert RunSettings.of(stream=name, options=MethodSettings()).stream == name
 
 
+def test_names_are_short_and_contain_the_alpha() -> None:
+    names = [full_name(name) for name in ("dirichlet", "dirichlet(5.0)", "drift")]
+    assert names == ["dirichlet(0.1)", "dirichlet(5)", "drift"]
+
+
 def test_settings_contain_the_alpha_and_the_seed() -> None:
     options = MethodSettings.of(seed=5)
     assert RunSettings.of(stream="dirichlet", options=options).stream == "dirichlet(0.1)"

@@ -5,7 +5,7 @@ from statistics import mean, variance
 
 import pytest
 
-from crodobo.evaluate.paper import Figures, citation, main_table, spread, study_table
+from crodobo.evaluate.paper import Figures, citation, spread, study_table
 
 BENCHMARKS = ["visda-c", "covid-da", "camelyon17", "fashion"]
 STUDIES = ["bootstrap", "objectives", "continual", "pseudo-labels", "randomness", "lambda", "tau"]
@@ -37,7 +37,7 @@ def every_row() -> Iterator[Figures]:
     [("visda-c", 79.4, 84.0), ("covid-da", 96.5, 97.1), ("camelyon17", 89.2, 91.9), ("fashion", 49.1, 46.3)],
 )
 def test_the_headline_figures(benchmark: str, online: float, one_pass: float) -> None:
-    figures = main_table(benchmark)["crodobo"]
+    figures = study_table("main", benchmark)["crodobo"]
     assert (figures.online, figures.one_pass, figures.offline) == (online, one_pass, None)
 
 
@@ -52,7 +52,7 @@ def test_the_headline_figures_with_hrnet() -> None:
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_a_method_that_keeps_the_target_has_offline_figures_only(benchmark: str) -> None:
-    table = main_table(benchmark)
+    table = study_table("main", benchmark)
     assert {name for name, row in table.items() if row.offline is None} == {"crodobo"}
     reprinted = {"erm", "group-dro", "irm", "fish"} if benchmark == "camelyon17" else set()
     own = {"covid-da"} if benchmark == "covid-da" else set()
@@ -101,7 +101,7 @@ def test_mean_and_sample_variance_over_a_hyperparameter(study: str, metric: str)
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_the_same_run_has_the_same_figures_in_every_table(benchmark: str) -> None:
-    table = main_table(benchmark)
+    table = study_table("main", benchmark)
     crodobo = (table["crodobo"].online, table["crodobo"].one_pass)
     for study, row in [("bootstrap", "crodobo"), ("lambda", "0.4"), ("tau", "0.95")]:
         if figures := study_table(study, benchmark).get(row):
@@ -111,7 +111,7 @@ def test_the_same_run_has_the_same_figures_in_every_table(benchmark: str) -> Non
 
 
 def test_the_same_run_has_the_same_figures_on_visda_c() -> None:
-    crodobo, same = main_table("visda-c")["crodobo"], study_table("pseudo-labels", "visda-c")["crodobo"]
+    crodobo, same = study_table("main", "visda-c")["crodobo"], study_table("pseudo-labels", "visda-c")["crodobo"]
     assert (same.online, same.per_class) == (crodobo.online, crodobo.per_class)
     assert study_table("objectives", "visda-c")["default"] == study_table("bootstrap", "visda-c")["single"]
 
@@ -137,7 +137,7 @@ def test_every_table_is_cited_by_its_number() -> None:
 
 
 def test_tables_that_the_paper_does_not_have_are_empty() -> None:
-    assert main_table("glyphs") == {}
+    assert study_table("main", "glyphs") == {}
     assert study_table("tau", "fashion") == {}
     assert study_table("weather", "visda-c") == {}
     assert spread("bootstrap", "visda-c") == {}
@@ -145,6 +145,6 @@ def test_tables_that_the_paper_does_not_have_are_empty() -> None:
 
 
 def test_changing_a_returned_table_does_not_change_the_next_one() -> None:
-    main_table("visda-c")["crodobo"].per_class["plane"] = 0.0
-    main_table("visda-c").clear()
-    assert main_table("visda-c")["crodobo"].per_class["plane"] == 94.8
+    study_table("main", "visda-c")["crodobo"].per_class["plane"] = 0.0
+    study_table("main", "visda-c").clear()
+    assert study_table("main", "visda-c")["crodobo"].per_class["plane"] == 94.8

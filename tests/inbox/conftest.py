@@ -1,4 +1,4 @@
-"""What tests of the inbox share: a tiny public source, and private images to put into an inbox."""
+"""Shared fixtures of the inbox tests: a tiny public source, and private images to put into an inbox."""
 
 import csv
 import importlib
@@ -25,7 +25,7 @@ Make = Callable[..., AdaptSettings]
 
 
 def picture_of(number: int) -> bytes:
-    """A noisy PNG of 16×16 with one quarter lit; no two numbers give the same."""
+    """A noisy PNG of 16×16 pixels with one bright quarter, different for each number."""
     pixels = np.random.default_rng(number).integers(0, 80, (16, 16), dtype=np.uint8)
     top, left = 8 * (number // 2 % 2), 8 * (number % 2)
     pixels[top : top + 8, left : left + 8] += 150
@@ -36,7 +36,7 @@ def picture_of(number: int) -> bytes:
 
 @pytest.fixture(scope="session")
 def picture() -> Picture:
-    """An image file's content, by a number."""
+    """Makes the content of an image file from a number."""
     return picture_of
 
 
@@ -66,7 +66,7 @@ def inbox(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def put(inbox: Path) -> Put:
-    """Put a file into the inbox that looks as if it had been there for a while; its path."""
+    """Puts a file with an old time into the inbox and returns its path."""
 
     def call(name: str | bytes, content: bytes, age: float = 3600.0) -> Path:
         path = inbox / os.fsdecode(name)
@@ -80,7 +80,7 @@ def put(inbox: Path) -> Put:
 
 @pytest.fixture
 def make(tmp_path: Path, inbox: Path, public: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Settings for the inbox, as small as can be; others by name."""
+    """Makes the smallest settings for the inbox; keyword arguments override them."""
     monkeypatch.setenv("CRODOBO_CACHE", str(cache))
 
     def call(**others: Any) -> AdaptSettings:
@@ -104,7 +104,7 @@ def make(tmp_path: Path, inbox: Path, public: Path, cache: Path, monkeypatch: py
 
 @pytest.fixture(scope="session")
 def rows_of() -> Callable[[Path], list[dict[str, str]]]:
-    """The rows of a file of predictions, as any reader of CSV sees them."""
+    """Reads the rows of a file of predictions with the csv module."""
 
     def call(path: Path) -> list[dict[str, str]]:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
@@ -115,13 +115,13 @@ def rows_of() -> Callable[[Path], list[dict[str, str]]]:
 
 @pytest.fixture(scope="session")
 def module() -> ModuleType:
-    """The module in which the work is done; the package has a function of that name."""
+    """The module `crodobo.inbox.adapt`, for patching."""
     return importlib.import_module("crodobo.inbox.adapt")
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files settle, and are given up, in no time."""
+    """Shorten the times after which files are read or given up."""
     monkeypatch.setattr(stream, "SETTLE", 0.15)
     monkeypatch.setattr(stream, "PATIENCE", 0.6)
     monkeypatch.setattr(stream, "POLL", 0.05)

@@ -1,5 +1,5 @@
-"""A process that adapts to an inbox and is killed: at a named point, or at the n-th thing that it asks of the system
-after its start or after the stream has begun.
+"""A process that adapts to an inbox and is killed: at a named point, or at its n-th audit event after its start or
+after the stream has begun.
 
 Started by `runpy.run_path`, in a process that has the libraries loaded.
 """
@@ -19,7 +19,7 @@ def die() -> None:
 
 
 def at_call(number: int, function: Callable[..., Any], *, before: bool = False) -> Callable[..., Any]:
-    """The function, whose n-th call is the process's last."""
+    """A copy of the function that kills the process at its n-th call."""
     calls = 0
 
     def last(*arguments: Any, **named: Any) -> Any:
@@ -36,7 +36,7 @@ def at_call(number: int, function: Callable[..., Any], *, before: bool = False) 
 
 
 def torn(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which dies when it has written two thirds of what it should."""
+    """A copy of the function that kills the process after two thirds of its bytes are written."""
     real = os.write
 
     def write(descriptor: int, content: Any) -> int:
@@ -64,7 +64,7 @@ def count_events(number: int) -> None:
 
 
 def arm(module: ModuleType, begun: list[Callable[[], None]], point: str, number: int) -> None:
-    """Die at that point, the n-th time that it is reached."""
+    """Kill the process when it reaches the point for the n-th time."""
     from crodobo.inbox.arrivals import Inbox
     from crodobo.inbox.predictions import PredictionFile
     from crodobo.ledger.ledger import Ledger
@@ -119,12 +119,12 @@ def live(arguments: list[str], cache: str, point: str, number: int, ready: Any) 
     take_all, begun = module.take_all, [ready.set]
     arm(module, begun, point, number)
 
-    def tell_and_take_all(*arguments: Any) -> None:
+    def announce_and_take_all(*arguments: Any) -> None:
         for each in begun:
             each()
         take_all(*arguments)
 
-    module.take_all = tell_and_take_all
+    module.take_all = announce_and_take_all
     sys.argv = ["crodobo", *arguments]
     main()
 

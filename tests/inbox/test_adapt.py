@@ -49,18 +49,18 @@ Make = Callable[..., AdaptSettings]
 Rows = Callable[[Path], list[dict[str, str]]]
 
 
-def left(inbox: Path) -> list[str]:
-    """Files that are still in the inbox."""
+def remaining(inbox: Path) -> list[str]:
+    """Names of the files that are still in the inbox."""
     return sorted(path.name for path in inbox.iterdir() if path.name != "quarantine")
 
 
-def put_away(inbox: Path) -> list[str]:
-    """Files in the quarantine, without the reasons."""
+def quarantined(inbox: Path) -> list[str]:
+    """Names of the files in the quarantine, without the reasons."""
     return sorted(path.name for path in (inbox / "quarantine").iterdir() if not path.name.endswith(".reason.txt"))
 
 
 def receipts(ledger: Path) -> list[dict[str, Any]]:
-    """The lines of a ledger that are of queries; a torn line at the end is none."""
+    """The ledger entries of queries. An unfinished last line is ignored."""
     lines = ledger.read_bytes().splitlines(keepends=True) if ledger.exists() else []
     entries = [json.loads(line) for line in lines if line.endswith(b"\n")]
     return [entry for entry in entries if entry["kind"] == "query"]
@@ -96,14 +96,14 @@ class Background(Stop):
         end = time.monotonic() + seconds
         while not condition():
             assert self.result is None, self.result
-            assert time.monotonic() < end, "it does not come to it"
+            assert time.monotonic() < end, "the condition is not met in time"
             time.sleep(0.01)
 
     def end(self) -> Any:
-        """The summary, or the error; without a stop if there is no need for one."""
+        """Wait for the end without a stop. Returns the summary or the error."""
         assert self._thread
         self._thread.join(20)
-        assert not self._thread.is_alive(), "it does not end"
+        assert not self._thread.is_alive(), "the thread does not end"
         return self.result
 
     def stop(self) -> Any:
@@ -129,7 +129,7 @@ def test_every_image_is_predicted_once_and_deleted(
     rows = rows_of(settings.predictions)
     assert [row["file"] for row in rows] == [f"{number}.png" for number in range(20)]
     assert [row["query"] for row in rows] == ["1"] * 8 + ["2"] * 8 + ["3"] * 4
-    assert left(inbox) == put_away(inbox) == []
+    assert remaining(inbox) == quarantined(inbox) == []
     assert json.loads((settings.state / "summary.json").read_text()) == summary
     assert (summary["predicted"], summary["queries"], summary["queries_in_all"]) == (20, 3, 3)
     assert summary["classes"] == Counter(row["label"] for row in rows)
@@ -146,7 +146,9 @@ def test_every_image_is_predicted_once_and_deleted(
     }
 
 
-def test_learners_go_on_and_queries_are_counted_on(make: Make, put: Put, picture: Picture, rows_of: Rows) -> None:
+def test_a_second_session_continues_the_learners_and_the_query_numbers(
+    make: Make, put: Put, picture: Picture, rows_of: Rows
+) -> None:
     for number in range(3):
         put("a.png", picture(number), age=1000 - number)
         notes = Notes()
@@ -157,12 +159,12 @@ def test_learners_go_on_and_queries_are_counted_on(make: Make, put: Put, picture
 
 
 def leave_out(learner: Learner, *_: object) -> bool:
-    """As an update does whose loss is not finite."""
+    """Skip an update, as after a loss that is not finite."""
     learner.forget()
     return False
 
 
-def test_all_that_protects_the_learners_is_counted_and_said(
+def test_skipped_updates_held_queries_and_restores_are_counted_and_noted(
     make: Make, put: Put, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = iter([Adaptation(), Adaptation(held=True), Adaptation(restored="the learners had collapsed")])
@@ -177,7 +179,7 @@ def test_all_that_protects_the_learners_is_counted_and_said(
     assert summary["restored_weights"] == notes.texts
 
 
-def test_an_empty_inbox_is_no_error(make: Make) -> None:
+def test_an_empty_inbox_is_not_an_error(make: Make) -> None:
     summary = adapt(make())
     assert (summary["predicted"], summary["mean_confidence"], summary["seconds_per_query"]) == (0, None, None)
 
@@ -195,7 +197,7 @@ def test_probabilities_are_written_for_each_class(make: Make, put: Put, picture:
         assert max(each.values()) == pytest.approx(float(row["confidence"]), abs=2e-6)
 
 
-def test_what_cannot_be_decoded_is_put_away_and_stops_nothing(
+def test_files_that_cannot_be_decoded_are_quarantined_and_the_stream_goes_on(
     make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path, tmp_path: Path
 ) -> None:
     put("empty.png", b"")
@@ -208,13 +210,15 @@ def test_what_cannot_be_decoded_is_put_away_and_stops_nothing(
     put("good.png", picture(3), age=10_000)
     put("good too.png", picture(4))
     summary = adapt(make())
-    assert left(inbox) == []
-    assert put_away(inbox) == sorted(["empty.png", "half.png", "link.png", "text.png", os.fsdecode(b"\xff,\"'\n.png")])
+    assert remaining(inbox) == []
+    assert quarantined(inbox) == sorted(
+        ["empty.png", "half.png", "link.png", "text.png", os.fsdecode(b"\xff,\"'\n.png")]
+    )
     assert {row["file"] for row in rows_of(make().predictions)} == {"good.png", "good too.png"}
     assert (summary["predicted"], summary["quarantined"]) == (2, 5)
     reason = (inbox / "quarantine" / "empty.png.reason.txt").read_text()
     assert reason == "empty.png: it is empty\n"
-    assert (tmp_path / "elsewhere.png").read_bytes() == picture(2), "what a link points to is nobody's business"
+    assert (tmp_path / "elsewhere.png").read_bytes() == picture(2), "the target of a link is not touched"
 
 
 def test_strange_names_are_predicted_and_deleted(
@@ -226,31 +230,29 @@ def test_strange_names_are_predicted_and_deleted(
     settings = make()
     adapt(settings)
     assert {os.fsencode(row["file"]) for row in rows_of(settings.predictions)} == set(names)
-    assert left(inbox) == []
+    assert remaining(inbox) == []
 
 
-def test_recursive_takes_files_of_folders_and_leaves_the_folders(
+def test_recursive_takes_files_from_subfolders_and_keeps_the_folders(
     make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path
 ) -> None:
     put("a/b/1.png", picture(1))
     put("a/2.png", b"no picture")
     put("3.png", picture(3))
     adapt(make())
-    assert left(inbox) == ["a"]
+    assert remaining(inbox) == ["a"]
     adapt(make(recursive=True))
     assert {row["file"] for row in rows_of(make().predictions)} == {"3.png", "a/b/1.png"}
-    assert put_away(inbox) == ["a_2.png"]
+    assert quarantined(inbox) == ["a_2.png"]
     assert not [path for path in (inbox / "a").rglob("*") if path.is_file()]
 
 
-def test_files_that_are_kept_are_not_predicted_again(
-    make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path
-) -> None:
+def test_kept_files_are_not_predicted_again(make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path) -> None:
     for number in range(10):
         put(f"{number}.png", picture(number))
     settings = make(keep_files=True)
     assert adapt(settings)["predicted"] == 10
-    assert len(left(inbox)) == 10
+    assert len(remaining(inbox)) == 10
     put("0.png", picture(100), age=500)
     put("new.png", picture(101))
     assert adapt(settings)["predicted"] == 2
@@ -259,11 +261,11 @@ def test_files_that_are_kept_are_not_predicted_again(
     assert Counter(row["file"] for row in rows) == Counter([f"{n}.png" for n in range(10)] + ["0.png", "new.png"])
     notes = Notes()
     summary = adapt(make(), observer=notes)
-    assert (summary["predicted"], summary["deleted_late"], left(inbox)) == (0, 11, [])
+    assert (summary["predicted"], summary["deleted_late"], remaining(inbox)) == (0, 11, [])
     assert "Deleted 11 files that were predicted before the last stop." in notes.texts
 
 
-def test_a_torn_row_is_cut_off_and_its_file_predicted_again(
+def test_an_unfinished_row_is_removed_and_its_file_is_predicted_again(
     make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path
 ) -> None:
     settings = make(keep_files=True)
@@ -274,11 +276,11 @@ def test_a_torn_row_is_cut_off_and_its_file_predicted_again(
     summary = adapt(make())
     assert (summary["predicted"], summary["deleted_late"]) == (1, 7)
     assert sorted(row["file"] for row in rows_of(settings.predictions)) == [f"{number}.png" for number in range(8)]
-    assert left(inbox) == []
+    assert remaining(inbox) == []
 
 
 def fill_the_disk_after(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Let the disk be full, in the middle of a row, once there are so many rows."""
+    """Make the disk full in the middle of a row, once the file has this many rows."""
     write, real = PredictionFile._write, os.write
 
     def full(descriptor: int, content: bytes) -> int:
@@ -296,7 +298,7 @@ def fill_the_disk_after(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(PredictionFile, "_write", write_what_fits)
 
 
-def test_a_full_disk_deletes_nothing_that_has_no_prediction(
+def test_on_a_full_disk_no_file_without_a_prediction_is_deleted(
     make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(20):
@@ -306,12 +308,12 @@ def test_a_full_disk_deletes_nothing_that_has_no_prediction(
         with pytest.raises(CrodoboError, match=r"No space left on device.*No image of this query was deleted"):
             adapt(make())
     assert [row["file"] for row in rows_of(make().predictions)] == [f"{number:02}.png" for number in range(8)]
-    assert left(inbox) == [f"{number:02}.png" for number in range(8, 20)]
+    assert remaining(inbox) == [f"{number:02}.png" for number in range(8, 20)]
     assert adapt(make())["predicted"] == 12
     assert [row["file"] for row in rows_of(make().predictions)] == [f"{number:02}.png" for number in range(20)]
 
 
-def test_a_full_disk_ends_watching_too(
+def test_a_full_disk_also_ends_watching(
     make: Make, put: Put, picture: Picture, monkeypatch: pytest.MonkeyPatch, background: Background
 ) -> None:
     fill_the_disk_after(monkeypatch, rows=0)
@@ -321,7 +323,9 @@ def test_a_full_disk_ends_watching_too(
 
 
 @pytest.mark.parametrize("name", ["session.checkpoint_writer.save_checkpoint", "inbox.adapt.save_model"])
-def test_a_state_that_cannot_be_written_is_a_sentence(name: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_folder_that_cannot_be_written_raises_an_error(
+    name: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -330,7 +334,7 @@ def test_a_state_that_cannot_be_written_is_a_sentence(name: str, make: Make, mon
         adapt(make())
 
 
-def test_a_file_that_is_replaced_while_it_is_at_work_is_predicted_as_another(
+def test_a_file_replaced_during_its_prediction_is_predicted_as_a_new_file(
     make: Make,
     put: Put,
     picture: Picture,
@@ -353,15 +357,15 @@ def test_a_file_that_is_replaced_while_it_is_at_work_is_predicted_as_another(
     monkeypatch.setattr(PredictionFile, "append", replace_then_append)
     settings = make(watch=True, max_wait=0)
     background.start(settings)
-    background.until(lambda: not left(inbox))
+    background.until(lambda: not remaining(inbox))
     assert background.stop()["predicted"] == 2
     rows = rows_of(settings.predictions)
     assert [row["file"] for row in rows] == ["a.png", "a.png"]
     assert rows[1]["modified"] == "1000000000000000000"
-    assert left(inbox) == []
+    assert remaining(inbox) == []
 
 
-def test_a_file_that_is_taken_away_while_it_is_at_work_keeps_its_prediction(
+def test_a_file_removed_during_its_prediction_keeps_its_row(
     make: Make, put: Put, picture: Picture, rows_of: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = put("a.png", picture(1))
@@ -385,18 +389,18 @@ def test_images_are_predicted_as_they_arrive(
     for number in range(20):
         (inbox / f"{number}.png").write_bytes(picture(number))
         time.sleep(0.03)
-    background.until(lambda: not left(inbox))
+    background.until(lambda: not remaining(inbox))
     (inbox / "late.png").write_bytes(picture(20))
-    background.until(lambda: not left(inbox))
+    background.until(lambda: not remaining(inbox))
     (inbox / "late.png").write_bytes(picture(21))
-    background.until(lambda: not left(inbox))
+    background.until(lambda: not remaining(inbox))
     summary = background.stop()
     rows = rows_of(settings.predictions)
     assert Counter(row["file"] for row in rows) == Counter([f"{n}.png" for n in range(20)] + ["late.png"] * 2)
     assert (summary["predicted"], summary["queries"]) == (22, int(rows[-1]["query"]))
 
 
-def test_a_query_that_is_not_full_waits_so_long_and_no_longer(
+def test_a_partial_query_waits_for_max_wait_and_a_full_one_does_not(
     make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path, background: Background
 ) -> None:
     settings = make(watch=True, max_wait=2.0)
@@ -404,33 +408,33 @@ def test_a_query_that_is_not_full_waits_so_long_and_no_longer(
         put(f"{number}.png", picture(number))
     started = time.monotonic()
     background.start(settings)
-    background.until(lambda: not left(inbox))
+    background.until(lambda: not remaining(inbox))
     assert time.monotonic() - started >= 2
     for number in range(8):
         put(f"{number}.png", picture(10 + number))
     full = time.monotonic()
-    background.until(lambda: not left(inbox))
+    background.until(lambda: not remaining(inbox))
     assert time.monotonic() - full < 2, "a full query does not wait"
     background.stop()
     assert Counter(row["query"] for row in rows_of(settings.predictions)) == {"1": 3, "2": 8}
 
 
-def test_a_stop_leaves_images_without_a_prediction_where_they_are(
+def test_a_stop_keeps_images_without_a_prediction(
     make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path, background: Background
 ) -> None:
     settings = make(watch=True, max_wait=1000)
     for number in range(11):
         put(f"{number}.png", picture(number), age=1000 - number)
     background.start(settings)
-    background.until(lambda: len(left(inbox)) == 3)
+    background.until(lambda: len(remaining(inbox)) == 3)
     time.sleep(0.2)
     assert background.stop()["predicted"] == 8
-    assert left(inbox) == ["10.png", "8.png", "9.png"]
+    assert remaining(inbox) == ["10.png", "8.png", "9.png"]
     assert len(rows_of(settings.predictions)) == 8
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["with the file held open", "opened for each piece"])
-def test_a_slow_writer_is_waited_for(
+def test_a_file_is_not_read_before_a_slow_writer_is_done(
     held: bool, make: Make, picture: Picture, rows_of: Rows, inbox: Path, background: Background
 ) -> None:
     settings = make(watch=True, max_wait=0)
@@ -448,15 +452,15 @@ def test_a_slow_writer_is_waited_for(
             time.sleep(0.35)
         if file:
             time.sleep(0.8)
-            assert path.exists(), "whole, but its writer has not let it go"
-    background.until(lambda: not left(inbox))
+            assert path.exists(), "the file is complete, but its writer still has it open"
+    background.until(lambda: not remaining(inbox))
     time.sleep(0.3)
     summary = background.stop()
     assert (summary["predicted"], summary["quarantined"]) == (1, 0)
     assert [row["bytes"] for row in rows_of(settings.predictions)] == [str(len(content))]
 
 
-def test_a_young_file_that_cannot_be_decoded_is_tried_twice_and_put_away(
+def test_a_new_file_that_cannot_be_decoded_is_tried_twice_and_then_quarantined(
     make: Make, inbox: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
@@ -474,15 +478,15 @@ def test_a_young_file_that_cannot_be_decoded_is_tried_twice_and_put_away(
     assert reads == ["a.png", "a.png"]
 
 
-def test_a_file_from_the_future_is_waited_for_and_predicted(
+def test_a_file_with_a_future_time_is_predicted_after_it_settles(
     make: Make, put: Put, picture: Picture, inbox: Path, impatient: None
 ) -> None:
     put("a.png", picture(1), age=-(10**6))
     assert adapt(make())["predicted"] == 1
-    assert left(inbox) == []
+    assert remaining(inbox) == []
 
 
-def test_an_inbox_that_vanishes_ends_watching_with_a_sentence(make: Make, inbox: Path, background: Background) -> None:
+def test_watching_ends_with_an_error_when_the_inbox_vanishes(make: Make, inbox: Path, background: Background) -> None:
     settings = make(watch=True)
     background.start(settings)
     background.until(lambda: (settings.state / NAME).exists())
@@ -490,7 +494,7 @@ def test_an_inbox_that_vanishes_ends_watching_with_a_sentence(make: Make, inbox:
     assert "is gone" in str(background.end())
 
 
-def test_an_error_while_a_query_is_collected_reaches_the_user(
+def test_an_error_while_collecting_a_query_is_raised(
     make: Make, put: Put, monkeypatch: pytest.MonkeyPatch, picture: Picture
 ) -> None:
     def fail(*_: object) -> None:
@@ -502,17 +506,17 @@ def test_an_error_while_a_query_is_collected_reaches_the_user(
         adapt(make())
 
 
-def test_a_stop_before_the_end_says_how_to_go_on(
+def test_a_stop_before_the_end_raises_interrupted(
     make: Make, put: Put, picture: Picture, background: Background, inbox: Path
 ) -> None:
     background.request()
     put("a.png", picture(1))
     background.start(make())
     assert isinstance(background.end(), Interrupted)
-    assert left(inbox) == ["a.png"]
+    assert remaining(inbox) == ["a.png"]
 
 
-def test_an_inbox_or_a_file_of_predictions_has_one_process_at_a_time(
+def test_only_one_process_uses_an_inbox_a_state_or_a_file_of_predictions(
     make: Make, tmp_path: Path, inbox: Path, background: Background
 ) -> None:
     settings = make(watch=True)
@@ -531,14 +535,16 @@ def test_an_inbox_or_a_file_of_predictions_has_one_process_at_a_time(
 
 
 @pytest.mark.parametrize("where", ["predictions", "state", "source", "folder"])
-def test_what_is_ours_cannot_be_in_the_inbox(where: str, make: Make, inbox: Path, public: Path) -> None:
+def test_paths_of_outputs_and_sources_inside_the_inbox_are_refused(
+    where: str, make: Make, inbox: Path, public: Path
+) -> None:
     changes: dict[str, Any] = {"predictions": {"predictions": inbox / "p.csv"}, "state": {"state": inbox / "state"}}
     data = {"data": DataSettings.of(**{"source": public, where: inbox})} if where in ("source", "folder") else {}
     with pytest.raises(BadSettings, match="cannot be in the inbox"):
         adapt(make(**changes.get(where, {}), **data))
 
 
-def test_images_of_the_source_are_not_taken_for_private_ones(
+def test_an_inbox_that_holds_images_of_the_source_is_refused(
     make: Make, put: Put, picture: Picture, inbox: Path, public: Path, tmp_path: Path
 ) -> None:
     table = tmp_path / "source.csv"
@@ -549,10 +555,10 @@ def test_images_of_the_source_are_not_taken_for_private_ones(
     for each in data:
         with pytest.raises(BadSettings, match="holds images of the source"):
             adapt(make(data=each))
-    assert left(inbox) == ["a.png", "b.png"]
+    assert remaining(inbox) == ["a.png", "b.png"]
 
 
-def test_a_checkpoint_of_other_settings_is_refused_until_it_is_not_wanted(
+def test_a_checkpoint_of_other_settings_is_refused_unless_fresh(
     make: Make, put: Put, picture: Picture, inbox: Path, rows_of: Rows
 ) -> None:
     put("a.png", picture(1))
@@ -560,7 +566,7 @@ def test_a_checkpoint_of_other_settings_is_refused_until_it_is_not_wanted(
     put("b.png", picture(2))
     with pytest.raises(BadCheckpoint, match=r"seed is 0 there and 1 here. Use the same settings"):
         adapt(make(options={"seed": 1}))
-    assert left(inbox) == ["b.png"]
+    assert remaining(inbox) == ["b.png"]
     notes = Notes()
     summary = adapt(make(options={"seed": 1}), fresh=True, observer=notes)
     assert notes.texts == ["Starting over with new learners."]
@@ -568,7 +574,7 @@ def test_a_checkpoint_of_other_settings_is_refused_until_it_is_not_wanted(
     assert [(row["file"], row["query"]) for row in rows_of(make().predictions)] == [("a.png", "1"), ("b.png", "2")]
 
 
-def test_a_damaged_checkpoint_is_refused_until_it_is_not_wanted(make: Make) -> None:
+def test_a_damaged_checkpoint_is_refused_unless_fresh(make: Make) -> None:
     adapt(make())
     os.truncate(make().state / NAME, 1000)
     with pytest.raises(BadCheckpoint, match=r"damaged.*start over"):
@@ -576,7 +582,9 @@ def test_a_damaged_checkpoint_is_refused_until_it_is_not_wanted(make: Make) -> N
     adapt(make(), fresh=True)
 
 
-def test_learners_of_a_source_whose_labels_changed_do_not_go_on(make: Make, public: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_refused_after_the_labels_of_the_source_changed(
+    make: Make, public: Path, tmp_path: Path
+) -> None:
     table = tmp_path / "source.csv"
     images = sorted(public.rglob("*.png"))
     data = DataSettings.of(source=table, grey=True)
@@ -587,7 +595,7 @@ def test_learners_of_a_source_whose_labels_changed_do_not_go_on(make: Make, publ
             adapt(make(data=data))
 
 
-def test_nothing_of_an_image_is_left_on_disk(
+def test_no_pixels_are_left_on_disk(
     make: Make, put: Put, picture: Picture, inbox: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tmp").mkdir()
@@ -600,7 +608,7 @@ def test_nothing_of_an_image_is_left_on_disk(
     for number in range(12):
         put(f"{number}.bmp", file.getvalue())
     adapt(make(method="crodobo", probabilities=True, checkpoint_every=1))
-    assert left(inbox) == []
+    assert remaining(inbox) == []
     traces = [file.getvalue()[-64:], secret[5].tobytes()]
     traces += [(secret[5, :6] / np.float32(scale)).astype(np.float32).tobytes() for scale in (1, 255)]
     looked_at = [path for folder in (tmp_path, cache) for path in folder.rglob("*") if path.is_file()]
@@ -609,27 +617,31 @@ def test_nothing_of_an_image_is_left_on_disk(
         content = path.read_bytes()
         assert not any(trace in content for trace in traces), path
     put("x.bmp", file.getvalue())
-    assert all(trace in (inbox / "x.bmp").read_bytes() for trace in traces[:2]), "or there was nothing to find"
+    assert all(trace in (inbox / "x.bmp").read_bytes() for trace in traces[:2]), (
+        "the traces are in the file itself, so the search can find them"
+    )
 
 
 # --- receipts ---
 
 
-def test_each_query_has_its_receipt(make: Make, put: Put, picture: Picture, inbox: Path) -> None:
+def test_each_query_has_a_receipt(make: Make, put: Put, picture: Picture, inbox: Path) -> None:
     for number in range(20):
         put(f"{number}.png", picture(number), age=1000 - number)
     settings = make(method="crodobo")
     summary = adapt(settings)
     found = receipts(settings.state / LEDGER)
     assert [(entry["query"], entry["samples"]) for entry in found] == [(1, 8), (2, 8), (3, 4)]
-    assert all(entry["wiped"] > 5 * entry["samples"] * 16 * 16 for entry in found), "the bytes, and floats of them"
+    assert all(entry["wiped"] > 5 * entry["samples"] * 16 * 16 for entry in found), (
+        "both the bytes and their float copies"
+    )
     assert {entry["settings"] for entry in found} == {digest_of(summary["settings"])}
     content = (settings.state / LEDGER).read_text()
     assert not any(word in content for word in (".png", "inbox", "upper", str(inbox)))
     assert audit_ledger(settings.state / LEDGER).sound
 
 
-def test_the_ledger_goes_on_with_the_predictions(
+def test_the_ledger_continues_over_sessions_and_keeps_its_key(
     make: Make, put: Put, picture: Picture, tmp_path: Path, rows_of: Rows
 ) -> None:
     make_key_pair(tmp_path / "key")
@@ -652,7 +664,7 @@ def test_the_receipt_comes_after_the_predictions_and_the_deletion(
     seen: list[tuple[int, list[str]]] = []
 
     def look(*_: Any, **__: Any) -> None:
-        seen.append((len(rows_of(settings.predictions)), left(inbox)))
+        seen.append((len(rows_of(settings.predictions)), remaining(inbox)))
 
     monkeypatch.setattr("crodobo.ledger.ledger.Ledger.burned", look)
     put("a.png", picture(1))
@@ -660,7 +672,7 @@ def test_the_receipt_comes_after_the_predictions_and_the_deletion(
     assert seen == [(1, [])]
 
 
-def test_a_ledger_that_cannot_be_written_to_stops_the_stream_and_the_gap_is_explained(
+def test_an_unwritable_ledger_stops_the_stream_and_the_audit_explains_the_gap(
     make: Make, put: Put, picture: Picture, rows_of: Rows
 ) -> None:
     for number in range(20):
@@ -676,7 +688,7 @@ def test_a_ledger_that_cannot_be_written_to_stops_the_stream_and_the_gap_is_expl
         patch.setattr(Ledger, "burned", full)
         with pytest.raises(CrodoboError, match="no room"):
             adapt(settings)
-    assert len(rows_of(settings.predictions)) == 16, "and no query after that one"
+    assert len(rows_of(settings.predictions)) == 16, "no query is taken after the failure"
     adapt(settings)
     assert [entry["query"] for entry in receipts(settings.state / LEDGER)] == [1, 3]
     report = audit_ledger(settings.state / LEDGER)
@@ -693,10 +705,10 @@ def test_a_damaged_ledger_is_refused_before_a_file_is_taken(
     put("a.png", picture(1))
     with pytest.raises(BadData, match="is damaged"):
         adapt(make())
-    assert left(inbox) == ["a.png"]
+    assert remaining(inbox) == ["a.png"]
 
 
-# --- killed at any moment ---
+# --- kills ---
 
 FILES, CORRUPT = 800, 40
 POINTS = [
@@ -719,7 +731,7 @@ POINTS = [
 
 @pytest.fixture(scope="module")
 def start(cache: Path) -> Callable[..., tuple[BaseProcess, Any]]:
-    """Start the command in a process that has the libraries loaded, to be killed at a point."""
+    """Start the command in a process that has the libraries loaded and is killed at a point."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["crodobo.inbox.adapt"])
 
@@ -734,7 +746,7 @@ def start(cache: Path) -> Callable[..., tuple[BaseProcess, Any]]:
     return call
 
 
-def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
+def test_after_a_kill_at_any_moment_no_file_is_lost_or_predicted_twice(
     start: Callable[..., tuple[BaseProcess, Any]], put: Put, picture: Picture, public: Path, inbox: Path, tmp_path: Path
 ) -> None:
     chance = random.Random(11)
@@ -750,7 +762,7 @@ def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
     arguments = list(map(str, arguments))
 
     def predicted() -> list[str]:
-        """Files with a row, as they stand there; a torn row at the end is none."""
+        """Names of the files with a row, in order. An unfinished last row is ignored."""
         if not predictions.exists():
             return []
         whole = predictions.read_text().rpartition("\n")[0]
@@ -765,16 +777,16 @@ def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
     ledger = Path(f"{predictions}.state") / LEDGER
 
     def check() -> None:
-        rows, there, away = predicted(), set(left(inbox)), set(put_away(inbox))
+        rows, there, away = predicted(), set(remaining(inbox)), set(quarantined(inbox))
         assert len(rows) == len(set(rows)), "predicted twice"
         assert set(rows) | there >= good, "lost"
         assert away | there >= corrupt, "lost"
         assert not (set(rows) & corrupt)
         assert not (away & good)
         numbers = [entry["query"] for entry in receipts(ledger)]
-        assert numbers == sorted(set(numbers)), "one receipt for a query"
+        assert numbers == sorted(set(numbers)), "a query has one receipt"
         assert {entry["query"]: entry["samples"] for entry in receipts(ledger)}.items() <= queries().items()
-        assert len(queries()) - len(numbers) <= sum(kills.values()), "a kill costs one receipt at most"
+        assert len(queries()) - len(numbers) <= sum(kills.values()), "a kill loses at most one receipt"
 
     at_events = [("stream", chance.randint(100, 1500)) for _ in range(5)]
     at_events += [("start", chance.randint(1, 1000)) for _ in range(2)]
@@ -794,24 +806,24 @@ def test_killed_at_any_moment_it_loses_nothing_and_predicts_nothing_twice(
         assert process.exitcode in (-signal.SIGKILL, 0), (point, process.exitcode)
         kills[point] += process.exitcode == -signal.SIGKILL
         check()
-    assert sum(kills.values()) == len(moments), f"all of them before the end: {kills}"
+    assert sum(kills.values()) == len(moments), f"a process ended before it was killed: {kills}"
     process, _ = start(arguments)
     process.join(60)
     assert process.exitcode == 0
     check()
     assert sorted(predicted()) == sorted(good)
-    assert left(inbox) == []
-    assert put_away(inbox) == sorted(corrupt)
-    assert len(list((inbox / "quarantine").iterdir())) == 2 * CORRUPT, "each with its reason, and nothing else"
+    assert remaining(inbox) == []
+    assert quarantined(inbox) == sorted(corrupt)
+    assert len(list((inbox / "quarantine").iterdir())) == 2 * CORRUPT, "each has its reason, and there is nothing else"
     report = audit_ledger(ledger)
     assert report.sound, report.found
     without = queries().keys() - {entry["query"] for entry in receipts(ledger)}
-    assert len(without) >= 3, "or there was nothing to explain"
+    assert len(without) >= 3, "some kills lost a receipt, so the audit has something to explain"
     for number in without:
         assert any(f"query {number} has predictions and no receipt" in text for text in report.noted)
 
 
-def test_a_source_that_a_link_leads_into_the_inbox_is_refused(
+def test_a_source_with_a_link_into_the_inbox_is_refused(
     make: Make, put: Put, picture: Picture, inbox: Path, tmp_path: Path
 ) -> None:
     for number in range(8):
@@ -826,7 +838,7 @@ def test_a_source_that_a_link_leads_into_the_inbox_is_refused(
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_files_are_taken_by_age_or_mixed(
+def test_files_are_taken_by_age_or_shuffled(
     make: Make, put: Put, picture: Picture, shuffle: bool, rows_of: Callable[[Path], list[dict[str, str]]]
 ) -> None:
     for number in range(20):
@@ -838,7 +850,7 @@ def test_files_are_taken_by_age_or_mixed(
     assert len(set(order)) == 20
 
 
-def test_learners_go_on_with_another_number_of_threads(make: Make, put: Put, picture: Picture) -> None:
+def test_the_number_of_threads_may_change_between_sessions(make: Make, put: Put, picture: Picture) -> None:
     for number, threads in ((1, 1), (2, 2)):
         put(f"{number}.png", picture(number))
         assert adapt(make(options={"threads": threads}))["predicted"] == 1

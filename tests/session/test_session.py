@@ -1,4 +1,4 @@
-"""The session: what is durable when, what a failure leaves behind, and what the proof may not change."""
+"""The session: the order of its steps, what survives a failure, and which checkpoints it refuses."""
 
 import json
 import multiprocessing
@@ -77,7 +77,7 @@ def test_a_refused_query_is_burned_receipted_and_counted_and_the_session_goes_on
     assert [entry["samples"] for entry in entries(tmp_path) if entry["kind"] == "query"] == [2, 8]
 
 
-def test_the_next_session_goes_on_to_the_bit(public: Public, tmp_path: Path) -> None:
+def test_a_continued_session_gives_the_same_predictions_to_the_bit(public: Public, tmp_path: Path) -> None:
     def predict(folder: Path, numbers: list[int]) -> list[torch.Tensor]:
         with Session.open(settings(), public, folder) as session:
             answers = [session.take(Query(images(number))).prediction.probabilities for number in numbers]

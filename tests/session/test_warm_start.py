@@ -1,4 +1,4 @@
-"""Warm starts: what is stored is what was learned, to the bit, and what does not fit is refused."""
+"""Warm starts are stored to the bit, and one that does not fit is refused."""
 
 import os
 from pathlib import Path
@@ -40,7 +40,9 @@ def check_equal(here: Learner, there: Learner) -> None:
         assert torch.equal(value, states[1][name]), name
 
 
-def test_what_is_loaded_is_what_was_stored_to_the_bit(stored: tuple[Path, list[Learner]], benchmark: Benchmark) -> None:
+def test_loaded_learners_equal_the_stored_ones_to_the_bit(
+    stored: tuple[Path, list[Learner]], benchmark: Benchmark
+) -> None:
     path, learners = stored
     loaded, seconds = load_warm_start(path, benchmark, SETTINGS)
     assert len(loaded) == 2
@@ -52,7 +54,7 @@ def test_what_is_loaded_is_what_was_stored_to_the_bit(stored: tuple[Path, list[L
     assert torch.equal(loaded[1].predict(images), learners[1].predict(images))
 
 
-def test_loaded_learners_go_on_as_those_that_were_stored_would(
+def test_loaded_learners_continue_like_the_stored_ones(
     stored: tuple[Path, list[Learner]], benchmark: Benchmark
 ) -> None:
     fresh, _ = warm_learners(benchmark, SETTINGS)
@@ -70,7 +72,7 @@ def test_fewer_learners_are_the_first_ones(stored: tuple[Path, list[Learner]], b
     check_equal(loaded[0], learners[0])
 
 
-def test_the_norm_is_the_method_s_and_does_not_decide_a_warm_start(
+def test_methods_with_different_norms_share_a_warm_start(
     stored: tuple[Path, list[Learner]], benchmark: Benchmark
 ) -> None:
     for norm in ("running", "query", "mixed"):
@@ -81,7 +83,7 @@ def test_the_norm_is_the_method_s_and_does_not_decide_a_warm_start(
     check_equal(loaded[0], stored[1][0])
 
 
-def test_methods_share_a_warm_start_and_do_not_disturb_it(
+def test_methods_share_a_warm_start_and_do_not_change_it(
     stored: tuple[Path, list[Learner]], benchmark: Benchmark
 ) -> None:
     before = stored[0].read_bytes()

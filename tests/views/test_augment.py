@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from crodobo.views.augment import Augment
+from crodobo.views.augment import Augment, random_crop
 from crodobo.views.strong import GEOMETRIC, PHOTOMETRIC, random_operation, warp
-from crodobo.views.weak import random_crop
 
 STRENGTH = 0.6
 

@@ -1,6 +1,6 @@
 """Checks of a data set before a run: are the counts right, are all files there?"""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from crodobo.config import Classes, DataSettings
 from crodobo.data.classes import natural
@@ -15,13 +15,13 @@ DECODED = (3, 32, 32)  # the shape for a trial
 
 @dataclass(frozen=True)
 class Finding:
-    """The result for one domain."""
+    """The result for one domain. `known` and `total` are the counts that it should have."""
 
     side: str
-    counts: dict[str, int] = field(default_factory=dict)
-    known: dict[str, int] = field(default_factory=dict)
-    total: int | None = None
-    problems: list[str] = field(default_factory=list)
+    counts: dict[str, int]
+    known: dict[str, int]
+    total: int | None
+    problems: list[str]
 
 
 def check(preset: Preset, data: DataSettings, *, decode: bool = False) -> list[Finding]:
@@ -29,15 +29,17 @@ def check(preset: Preset, data: DataSettings, *, decode: bool = False) -> list[F
     findings, disk_data = [], DiskData(data, preset)
     for side in SIDES:
         domain: Domain = getattr(preset, side)
+        counts: dict[str, int] = {}
         try:
             listing = disk_data.read(side)
         except CrodoboError as error:
-            findings.append(Finding(side, known=domain.counts, total=domain.total, problems=[str(error)]))
-            continue
-        problems = [*_wrong_counts(listing, domain, disk_data.classes), *_missing(listing)]
-        if decode and not problems:
-            problems = list(find_broken(listing, DECODED, "squash").values())
-        findings.append(Finding(side, listing.counts, domain.counts, domain.total, problems))
+            problems = [str(error)]
+        else:
+            counts = listing.counts
+            problems = [*_wrong_counts(listing, domain, disk_data.classes), *_missing(listing)]
+            if decode and not problems:
+                problems = list(find_broken(listing, DECODED, "squash").values())
+        findings.append(Finding(side, counts, domain.counts, domain.total, problems))
     return findings
 
 

@@ -21,19 +21,16 @@ def read_classes(path: Path) -> Classes:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise _bad(f"{path} is not valid TOML ({error}).", "Correct it.") from None
     for side in ("source", "target"):
-        if isinstance(content.get(side), dict):
-            content[side] = {
-                name: str(to) if isinstance(to, int) and not isinstance(to, bool) else to
-                for name, to in content[side].items()
-            }
+        if isinstance(content.get(side), dict):  # a number may be a common name
+            content[side] = {name: str(to) if type(to) is int else to for name, to in content[side].items()}
     return Classes.of(**content)
 
 
 def rename(listing: Listing, renaming: Renaming, side: str, *, strict: bool = True) -> Listing:
     """Rename and drop classes of a listing. `strict` refuses names that the listing does not have."""
     there = set(listing.labels)
-    if strict and (unknown := sorted(set(renaming) - there - {EVERYTHING_ELSE}, key=natural)):
-        problem = f"The file of classes names {_names(unknown)} in [{side}], but {listing.where} has {_sorted(there)}."
+    if strict and (unknown := set(renaming) - there - {EVERYTHING_ELSE}):
+        problem = f"The file of classes names {_names(unknown)} in [{side}], but {listing.where} has {_names(there)}."
         raise _bad(problem, "Correct the file.")
     default = renaming.get(EVERYTHING_ELSE)
     common: dict[str, str | Literal[False]] = {
@@ -41,41 +38,28 @@ def rename(listing: Listing, renaming: Renaming, side: str, *, strict: bool = Tr
     }
     kept = [number for number, label in enumerate(listing.labels) if common[label] is not False]
     if not kept:
-        problem = f"The file of classes drops every class of {listing.where}, which has {_sorted(there)}."
+        problem = f"The file of classes drops every class of {listing.where}, which has {_names(there)}."
         raise _bad(problem, "Keep at least two.")
     selected = listing.select(kept) if len(kept) < len(listing.labels) else listing
     return Listing(selected.pictures, [str(common[label]) for label in selected.labels], listing.where)
 
 
 def common_names(source: Mapping[str, int], target: Mapping[str, int], names: tuple[str, ...] | None) -> list[str]:
-    """The names of all classes in order. The target may only have classes that the source has.
-
-    >>> common_names({"b": 1, "a": 1}, {"a": 1}, None)
-    ['a', 'b']
-    >>> common_names({"cat": 1, "dog": 1}, {"cats": 1, "dog": 1}, None)
-    Traceback (most recent call last):
-    ...
-    crodobo.errors.BadData: The target has cats, which the source does not have. The source has cat, dog; the target
-    has cats, dog. Give the classes common names in a file.
-    """
+    """The names of all classes in order. The target may only have classes that the source has."""
     if unknown := set(target) - set(source):
-        both = f"The source has {_sorted(source)}; the target has {_sorted(target)}."
-        problem = f"The target has {_sorted(unknown)}, which the source does not have. {both}"
+        both = f"The source has {_names(source)}; the target has {_names(target)}."
+        problem = f"The target has {_names(unknown)}, which the source does not have. {both}"
         raise _bad(problem, "Give the classes common names in a file.")
     if names is None:
         return sorted(source, key=natural)
     if sorted(names) != sorted(source):
-        problem = f"The names of the classes are {_names(list(names))}, but the source has {_sorted(source)}."
+        problem = f"The names of the classes are {_names(names)}, but the source has {_names(source)}."
         raise _bad(problem, "List exactly the classes of the source.")
     return list(names)
 
 
 def natural(name: str) -> tuple[bool, int, str]:
-    """A sort key: numbers by their size, before words.
-
-    >>> sorted(["10", "9", "a"], key=natural)
-    ['9', '10', 'a']
-    """
+    """A sort key: numbers by their size, before words."""
     return (False, int(name), "") if name.isdecimal() else (True, 0, name)
 
 
@@ -83,9 +67,6 @@ def _bad(problem: str, remedy: str) -> BadData:
     return BadData(problem, remedy, settings=("classes",))
 
 
-def _sorted(names: Iterable[str]) -> str:
-    return _names(sorted(names, key=natural))
-
-
-def _names(names: list[str], most: int = 40) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _names(names: Iterable[str], most: int = 40) -> str:
+    known = sorted(names, key=natural)
+    return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")

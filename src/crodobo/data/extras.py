@@ -8,15 +8,7 @@ from crodobo.errors import BadData
 
 @contextmanager
 def needs_extra(extra: str, purpose: str) -> Iterator[None]:
-    """Turn a failed import inside the block into an error that says what to install.
-
-    >>> with needs_extra("parquet", "Reading Parquet"):
-    ...     import package_that_nobody_has
-    Traceback (most recent call last):
-    ...
-    crodobo.errors.BadData: Reading Parquet needs package_that_nobody_has, which is not installed. Install it with
-    `pip install "crodobo[parquet]"`.
-    """
+    """Turn a failed import inside the block into an error that says what to install."""
     try:
         yield
     except ImportError as error:

@@ -45,12 +45,7 @@ def glyphs(seed: int = 0) -> Benchmark:
 
 
 def render_digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Render printed digits, light on black, with random font, size, position, rotation and brightness.
-
-    >>> images, labels = render_digits(3, seed=0)
-    >>> images.shape, images.dtype
-    ((3, 1, 32, 32), dtype('uint8'))
-    """
+    """Render printed digits, light on black, with random font, size, position, rotation and brightness."""
     import matplotlib
 
     random = np.random.default_rng(seed)

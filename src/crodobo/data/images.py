@@ -20,8 +20,7 @@ class DecodedOnRead:
 
     def __init__(self, pictures: Pictures, shape: Shape, fit: Fit) -> None:
         self.shape = (len(pictures), *shape)
-        self._pictures = pictures
-        self._fit = fit
+        self._pictures, self._fit = pictures, fit
 
     def __len__(self) -> int:
         return self.shape[0]

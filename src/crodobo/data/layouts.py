@@ -42,7 +42,8 @@ def deepfashion(root: Path, partitions: Sequence[str]) -> Listing:
                 raise BadData(f"{path} gives {name} the category {number}, but there are {len(categories)}.", AGAIN)
             names.append(name)
             labels.append(categories[int(number) - 1])
-    return Listing(Files(_folder_of_images(root), names), labels, str(root))
+    images = next((root / name for name in ("Img", ".", "img") if (root / name / "img").is_dir()), root / "Img")
+    return Listing(Files(images, names), labels, str(root))
 
 
 def covid_da(root: Path, lists: Sequence[str], keys: Sequence[Sequence[str]], folders: Sequence[str]) -> Listing:
@@ -83,11 +84,6 @@ READERS: dict[str, Reader] = {
 def _first(root: Path, name: str) -> Path:
     """A file at its usual path, or in the root itself."""
     return next((path for path in (root / name, root / Path(name).name) if path.exists()), root / name)
-
-
-def _folder_of_images(root: Path) -> Path:
-    """The folder that contains `img`."""
-    return next((root / name for name in ("Img", ".", "img") if (root / name / "img").is_dir()), root / "Img")
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:

@@ -68,18 +68,14 @@ def read_listing(path: Path, columns: Columns | None = None) -> Listing:
 
 def read_folder(path: Path) -> Listing:
     """Read a folder with one folder per class, which may have subfolders."""
-    names, labels = [], []
     folders = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
-    for folder in folders:
-        for file in images_under(folder):
-            names.append(str(file.relative_to(path)))
-            labels.append(folder.name)
     if not folders:
         remedy = f"Arrange it like {path.name}/cat/1.jpg and {path.name}/dog/2.jpg."
         raise BadData(f"{path} has no class folders.", remedy)
+    names = [str(file.relative_to(path)) for folder in folders for file in images_under(folder)]
     if not names:
         raise BadData(f"The class folders of {path} have no images ({', '.join(SUFFIXES[:3])} and others).")
-    return Listing(Files(path, names), labels, str(path))
+    return Listing(Files(path, names), [Path(name).parts[0] for name in names], str(path))
 
 
 def images_under(folder: Path) -> Iterator[Path]:
@@ -96,12 +92,12 @@ def read_list(path: Path) -> Listing:
     Path and label are separated by a tab or, without one, by the last space.
     """
     names, labels = [], []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
+    for number, line in enumerate(map(str.strip, read_text(path).splitlines()), start=1):
+        if not line:
             continue
-        parts = line.strip().rsplit("\t" if "\t" in line.strip() else None, maxsplit=1)
+        parts = line.rsplit("\t" if "\t" in line else None, maxsplit=1)
         if len(parts) < 2:
-            raise BadData(f"Line {number} of {path} is {line.strip()[:60]!r}.", "Write a path and a label.")
+            raise BadData(f"Line {number} of {path} is {line[:60]!r}.", "Write a path and a label.")
         names.append(parts[0].strip())
         labels.append(parts[1].strip())
     return Listing(Files(path.parent, names), labels, str(path))
@@ -156,11 +152,7 @@ def _empty_cell(path: Path, row: int, column: str) -> BadData:
 
 
 def choose_columns(path: Path, there: Sequence[str], named: Columns | None) -> Columns:
-    """The columns of images and labels: the named ones, or the ones with a usual name.
-
-    >>> choose_columns(Path("a.csv"), ["id", "file", "label"], None)
-    ('file', 'label')
-    """
+    """The columns of images and labels: the named ones, or the ones with a usual name."""
     image, label = named or (
         next((name for name in IMAGE_COLUMNS if name in there), ""),
         next((name for name in LABEL_COLUMNS if name in there), ""),

@@ -2,8 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -13,9 +12,6 @@ def prefetch(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the same items, each made by a thread while the one before is being used.
 
     At most one item is ready. It is released at once if the reader stops early or an error ends the loop.
-
-    >>> list(prefetch(iter("abc")))
-    ['a', 'b', 'c']
     """
     ready: queue.SimpleQueue[list[Item] | BaseException] = queue.SimpleQueue()  # an item is in a list of its own
     wanted = threading.Semaphore()  # items to make: one at the start, then one for each that is taken
@@ -45,13 +41,3 @@ def prefetch(items: Iterable[Item]) -> Iterator[Item]:
         worker.join()
         while not ready.empty():
             ready.get()
-
-
-@contextmanager
-def closing_generator(items: Iterable[Item]) -> Iterator[Iterable[Item]]:
-    """Close the items at the end of the block if they are a generator, so that it releases what it holds."""
-    try:
-        yield items
-    finally:
-        if isinstance(items, Generator):
-            items.close()

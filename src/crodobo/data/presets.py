@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from crodobo.config import Classes, DataSettings, MethodSettings, SessionSettings, Views
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from crodobo.config import Classes, DataSettings, MethodSettings, SessionSettings, Settings, Views
 from crodobo.data.layouts import COMPARE, READERS
 from crodobo.data.listing import Listing
 from crodobo.errors import BadData, BadSettings
+
+Text = Annotated[str, AfterValidator(lambda text: text.strip("\n"))]  # several lines
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,11 @@ class Domain:
 
     @classmethod
     def of(cls, table: dict[str, Any], key: str, known: dict[str, Any]) -> "Domain":
-        arguments = {name: value for name, value in known.items() if name not in ("path", "reader")}
-        path = known.get("path", "")
+        arguments = dict(known)
+        path, reader = arguments.pop("path", ""), arguments.pop("reader", "any")
         counts = table.get("counts", {}).get(key, {})
         total = table.get("totals", {}).get(key, sum(counts.values()) or None)
-        paths = (path,) if isinstance(path, str) else tuple(path)
-        return cls(paths, known.get("reader", "any"), arguments, counts, total)
+        return cls((path,) if isinstance(path, str) else tuple(path), reader, arguments, counts, total)
 
     def read(self, folder: Path | None, own: Path | None, columns: tuple[str, str] | None) -> Listing:
         """List the domain: at the user's `own` path, or at its usual path in the folder."""
@@ -47,37 +50,41 @@ class Domain:
         return READERS[self.reader](root, **arguments)
 
 
-@dataclass(frozen=True)
-class Preset:
+class Preset(BaseModel):
     """A data set with two domains, and the settings of a run on it."""
+
+    model_config = ConfigDict(frozen=True)
 
     name: str
     title: str
     address: str
     licence: str
-    layout: str
+    layout: Text
     source: Domain
     target: Domain
-    classes: Classes
-    views: Views
-    settings: dict[str, Any]
-    metric: str
-    notes: str
+    classes: Classes = Classes()
+    views: Views = Views()
+    settings: dict[str, Any] = {}
+    metric: str = "accuracy"
+    notes: Text = ""
 
     @property
     def options(self) -> dict[str, Any]:
         """Settings of the method."""
-        return {name: value for name, value in self.settings.items() if name in MethodSettings.model_fields}
+        return self._settings_of(MethodSettings)
 
     @property
     def run(self) -> dict[str, Any]:
         """Settings of the run: the sizes of queries and images."""
-        return {name: value for name, value in self.settings.items() if name in SessionSettings.model_fields}
+        return self._settings_of(SessionSettings)
 
     @property
     def data(self) -> dict[str, Any]:
         """Settings of how images are read."""
-        return {name: value for name, value in self.settings.items() if name in DataSettings.model_fields}
+        return self._settings_of(DataSettings)
+
+    def _settings_of(self, model: type[Settings]) -> dict[str, Any]:
+        return {name: value for name, value in self.settings.items() if name in model.model_fields}
 
 
 def preset_names() -> list[str]:
@@ -94,46 +101,25 @@ def is_preset(name: str) -> bool:
 
 
 def get_preset(name: str) -> Preset:
-    """Look up a preset. One of a family is named like `pacs/art-photo`.
-
-    >>> get_preset("paper/visda-c").settings["query_size"]
-    64
-    >>> get_preset("pacs/cartoon-photo").target.paths
-    ('photo', 'kfold/photo')
-    """
+    """Look up a preset. One of a family is named like `pacs/art-photo`."""
     tables = _tables()
     family, _, pair = name.partition("/")
     if name in tables and "domains" not in tables[name]:
-        table = tables[name]
-        source = Domain.of(table, "source", table["source"])
-        target = Domain.of(table, "target", table["target"])
+        table = domains = tables[name]
+        first, second = "source", "target"
     elif family in _families():
-        table = tables[family]
-        domains: dict[str, dict[str, Any]] = table["domains"]
+        table, domains = tables[family], tables[family]["domains"]
         first, _, second = pair.partition("-")
         if first not in domains or second not in domains or first == second:
             example = "-".join(list(domains)[:2])
             problem = f"{name} does not name two domains of {family}, which are {', '.join(domains)}."
             raise BadSettings(problem, f"Write, for example, {family}/{example}.", settings=("benchmark",))
-        source, target = (Domain.of(table, domain, domains[domain]) for domain in (first, second))
     else:
         near = difflib.get_close_matches(name, preset_names(), n=1)
         remedy = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(preset_names())}."
         raise BadSettings(f"There is no preset {name!r}.", remedy, settings=("benchmark",))
-    return Preset(
-        name=name,
-        title=table["title"],
-        address=table["address"],
-        licence=table["licence"],
-        layout=table["layout"].strip("\n"),
-        source=source,
-        target=target,
-        classes=Classes.of(**table.get("classes", {})),
-        views=Views.of(**table.get("views", {})),
-        settings=table.get("settings", {}),
-        metric=table.get("metric", "accuracy"),
-        notes=table.get("notes", "").strip(),
-    )
+    source, target = (Domain.of(table, domain, domains[domain]) for domain in (first, second))
+    return Preset(**table | {"name": name, "source": source, "target": target})
 
 
 def all_presets() -> Iterator[tuple[str, Preset]]:
@@ -145,12 +131,9 @@ def all_presets() -> Iterator[tuple[str, Preset]]:
 
 @cache
 def _tables() -> dict[str, dict[str, Any]]:
-    tables = {}
-    for file in files("crodobo.data").joinpath("presets").iterdir():
-        if file.name.endswith(".toml"):
-            table = tomllib.loads(file.read_text(encoding="utf-8"))
-            tables[table["name"]] = table
-    return tables
+    found = [file for file in files("crodobo.data").joinpath("presets").iterdir() if file.name.endswith(".toml")]
+    tables = (tomllib.loads(file.read_text(encoding="utf-8")) for file in found)
+    return {table["name"]: table for table in tables}
 
 
 def _families() -> set[str]:

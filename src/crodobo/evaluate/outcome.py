@@ -5,7 +5,7 @@ import platform
 import statistics
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -20,8 +20,7 @@ LIBRARIES = ("crodobo", "torch", "torchvision", "timm", "numpy", "pillow", "matp
 METRICS = {"accuracy": "accuracy over all samples", "class-average": "mean of the accuracies of the classes"}
 
 
-@dataclass(frozen=True)
-class Exhibit:
+class Exhibit(NamedTuple):
     """One query, picked by the seed, to show beside the source samples that the learners drew for it."""
 
     query: int
@@ -30,34 +29,16 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run.
-
-    Parameters
-    ----------
-    settings, benchmark
-        The settings and the data.
-    record
-        The stream, query by query.
-    final
-        The score of the final model on the same samples (one-pass).
-    exhibit
-        The query for the qualitative figure.
-    streamed
-        The indices of the target samples, in the order of the stream.
-    warmup_seconds
-        Duration of the warm-up.
-    proof
-        Under strict burning: the search of the process memory for a test query.
-    """
+    """A finished run."""
 
     settings: RunSettings
     benchmark: Benchmark
-    record: StreamRecord
-    final: ConfusionMatrix
-    exhibit: Exhibit | None
-    streamed: Tensor
+    record: StreamRecord  # the stream, query by query
+    final: ConfusionMatrix  # the final model's score on the same samples (one-pass)
+    exhibit: Exhibit | None  # the query for the qualitative figure
+    streamed: Tensor  # the indices of the target samples, in the order of the stream
     warmup_seconds: float
-    proof: Scan | None = None
+    proof: Scan | None = None  # under strict burning: the search of the process memory for a test query
 
     def result(self) -> dict[str, Any]:
         """The content of `result.json`. Accuracies are fractions."""
@@ -115,11 +96,7 @@ class Outcome:
 
 
 def mean(values: list[float | None]) -> float | None:
-    """Mean of the values that are not None.
-
-    >>> mean([1.0, None, 2.0]), mean([None])
-    (1.5, None)
-    """
+    """Mean of the values that are not None."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
 

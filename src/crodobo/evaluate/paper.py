@@ -24,42 +24,23 @@ class Figures:
     variance: float | None = None
 
 
-def main_table(benchmark: str) -> dict[str, Figures]:
-    """The methods that the paper compares on a benchmark. Empty if the paper does not use the benchmark.
+def study_table(study: str, benchmark: str) -> dict[str, Figures]:
+    """The rows of a study on a benchmark, or of the study `main`: the comparison of methods. Empty if there are none.
 
-    >>> figures = main_table("paper/visda-c")["crodobo"]
+    >>> figures = study_table("main", "paper/visda-c")["crodobo"]
     >>> figures.online, figures.one_pass, figures.offline, figures.per_class["truck"]
     (79.4, 84.0, None, 30.7)
-    >>> main_table("glyphs")
-    {}
-    """
-    return study_table("main", benchmark)
-
-
-def study_table(study: str, benchmark: str) -> dict[str, Figures]:
-    """The rows of a study on a benchmark. Empty if the paper has none.
-
-    >>> {name: figures.online for name, figures in study_table("bootstrap", "fashion").items()}
-    {'single': 42.3, 'crodobo': 49.1}
     """
     return _figures(study, benchmark, "rows")
 
 
 def spread(study: str, benchmark: str) -> dict[str, Figures]:
-    """Mean and variance over the rows of a study, which the paper prints for `lambda` and `tau`.
-
-    >>> {name: figures.online for name, figures in spread("lambda", "visda-c").items()}
-    {'mean': 78.0, 'variance': 3.1}
-    """
+    """Mean and variance over the rows of a study, which the paper prints for `lambda` and `tau`."""
     return _figures(study, benchmark, "spread")
 
 
 def citation(benchmark: str, *, study: str = "main") -> str:
-    """The number of a table in the paper. Empty if the paper has none.
-
-    >>> citation("visda-c"), citation("visda-c-hrnet", study="continual")
-    ('Table 1, ResNet-101', 'Table 7 of the supplementary material, HR-Net')
-    """
+    """The number of a table in the paper. Empty if the paper has none."""
     return str(_table(study, benchmark).get("cite", ""))
 
 
@@ -74,10 +55,8 @@ def _table(study: str, benchmark: str) -> dict[str, Any]:
 
 
 def _figures(study: str, benchmark: str, part: str) -> dict[str, Figures]:
-    table = _table(study, benchmark)
-    return {name: _row(row, table.get("classes", [])) for name, row in table.get(part, {}).items()}
-
-
-def _row(row: dict[str, Any], classes: list[str]) -> Figures:
-    by_class = {name: dict(zip(classes, row[name], strict=True)) for name in row if name.endswith("per_class")}
-    return Figures(**(row | by_class | {"orders": tuple(row.get("orders", ()))}))
+    table, found = _table(study, benchmark), {}
+    for name, row in table.get(part, {}).items():
+        lists = {key: dict(zip(table["classes"], row[key], strict=True)) for key in row if key.endswith("per_class")}
+        found[name] = Figures(**row | lists | {"orders": tuple(row.get("orders", ()))})
+    return found

@@ -3,8 +3,10 @@
 The protocol owns the labels. A method only gets queries, and a query carries no labels.
 """
 
+import contextlib
 import math
 import time
+from collections import abc
 from collections.abc import Callable, Iterable
 
 import torch
@@ -14,7 +16,7 @@ from crodobo.core.metrics import ConfusionMatrix, StreamRecord
 from crodobo.core.pixels import Images, in_batches
 from crodobo.core.query import Query
 from crodobo.core.source import Source
-from crodobo.data.prefetch import closing_generator, prefetch
+from crodobo.data.prefetch import prefetch
 from crodobo.errors import BadQuery, CrodoboError
 from crodobo.methods.base import Method
 
@@ -52,8 +54,8 @@ def online(
     """
     classes = len(method.source.classes)
     record = record or StreamRecord(ConfusionMatrix(classes))
-    with closing_generator(stream) as queries:
-        for query, labels in queries:
+    with contextlib.closing(stream) if isinstance(stream, abc.Generator) else contextlib.nullcontext():
+        for query, labels in stream:
             started = time.perf_counter()
             try:
                 with query:
@@ -70,10 +72,8 @@ def online(
 def check_labels(labels: Tensor, samples: int, classes: int) -> None:
     """Refuse labels that do not fit a query, before the method learns from it."""
     if labels.shape != (samples,) or (samples and not 0 <= int(labels.min()) <= int(labels.max()) < classes):
-        raise CrodoboError(
-            f"The labels of a query do not fit its {samples} samples.",
-            f"Give one label from 0 to {classes - 1} for each sample.",
-        )
+        remedy = f"Give one label from 0 to {classes - 1} for each sample."
+        raise CrodoboError(f"The labels of a query do not fit its {samples} samples.", remedy)
 
 
 def one_pass(method: Method, images: Images, labels: Tensor, size: int, order: Tensor | None = None) -> ConfusionMatrix:

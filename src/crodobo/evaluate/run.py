@@ -35,21 +35,9 @@ def run(
 ) -> dict[str, Any]:
     """Run a method over a benchmark's stream and write the results to the folder `out`.
 
-    An unfinished run in the folder is continued, and a finished one is returned as it is. A run that was killed and
-    continued ends with the same predictions as one that was not.
-
-    Parameters
-    ----------
-    settings
-        What to run.
-    out
-        The result folder.
-    fresh
-        Start over. Results in the folder stay until there are new ones.
-    warm_start
-        A file of learners that have learned the source.
-    observer
-        Receives progress.
+    An unfinished run in the folder is continued, and a finished one is returned as it is; `fresh` starts over, and old
+    results stay until there are new ones. A run that was killed and continued ends with the same predictions as one
+    that was not. `warm_start` is a file of learners that have learned the source.
     """
     check_report_packages()
     benchmark = load_data(settings, observer or Observer())
@@ -70,10 +58,8 @@ def run(
         try:
             result = write_results(out, outcome, session.method)
         except OSError as error:
-            raise CrodoboError(
-                f"The results could not be written to {out} ({error.strerror}).",
-                "Make room, then run the same command to go on from the last checkpoint.",
-            ) from error
+            remedy = "Make room, then run the same command to go on from the last checkpoint."
+            raise CrodoboError(f"The results could not be written to {out} ({error.strerror}).", remedy) from error
         delete_checkpoint(out)
     return result
 
@@ -104,13 +90,9 @@ class RunStream:
         counts = session.counts
         counts.queries, counts.refused, counts.accuracy = len(record.rows), len(record.refused), record.online_accuracy
         session.observer.streaming(self.queries)
+        size, seed, start = settings.query_size, settings.order_seed, record.queries
         stream = self.benchmark.stream(
-            settings.query_size,
-            settings.order_seed,
-            kind=settings.stream,
-            start=record.queries,
-            queries=settings.queries,
-            memory=session.memory,
+            size, seed, kind=settings.stream, start=start, queries=self.queries, memory=session.memory
         )
         for query, labels in stream:
 
@@ -170,30 +152,22 @@ def finished(out: Path, settings: RunSettings) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if ended != settings.identity:
-        raise BadCheckpoint(
-            f"{out} holds a finished run with other settings: {differences(ended, settings.identity)}.",
-            "Choose another folder, or start over to replace it.",
-            settings=("out", "fresh"),
-        )
+        problem = f"{out} holds a finished run with other settings: {differences(ended, settings.identity)}."
+        remedy = "Choose another folder, or start over to replace it."
+        raise BadCheckpoint(problem, remedy, settings=("out", "fresh"))
     return result
 
 
 def check_same_data(result: dict[str, Any], benchmark: Benchmark, out: Path) -> None:
     """Refuse a result whose images have changed since."""
     if result.get("data_stamp", "") != benchmark.stamp:
-        raise BadCheckpoint(
-            f"The images or their labels have changed since the run in {out}.",
-            "Choose another folder, or start over.",
-            settings=("out", "fresh"),
-        )
+        problem = f"The images or their labels have changed since the run in {out}."
+        raise BadCheckpoint(problem, "Choose another folder, or start over.", settings=("out", "fresh"))
 
 
 def refuse_foreign_files(out: Path) -> None:
     """Refuse to overwrite files that no run has written."""
     existing = [name for name in RESULT_FILES if (out / name).exists()]
     if existing and not (out / "result.json").is_file() and not (out / CHECKPOINT).is_file():
-        raise CrodoboError(
-            f"{out} has a file {existing[0]} that no run has written.",
-            "Choose another folder, or move it away.",
-            settings=("out",),
-        )
+        problem = f"{out} has a file {existing[0]} that no run has written."
+        raise CrodoboError(problem, "Choose another folder, or move it away.", settings=("out",))

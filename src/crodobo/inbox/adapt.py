@@ -49,22 +49,12 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, observer: Observer | 
                 session.observer.note(f"Deleted {counts.deleted_late} files that were predicted before the last stop.")
             session.load(public.load(settings.cache_size, session.loading), fresh=fresh)
             session.start(after=predictions.queries)
-            stream = Stream(
-                settings,
-                inbox,
-                session.method.source.shape,
-                session.memory,
-                done=done,
-                stop=session.stop,
-                counts=counts,
-                observer=session.observer,
-            )
-            take_all(session, stream, predictions, settings)
+            take_all(session, Stream(settings, inbox, session, counts, done), predictions, settings)
         summary = summarise(settings, session, counts)
         write_summary(settings, session, summary)
+        if session.stop.requested and not settings.watch:
+            raise Interrupted(f"Stopped after {counts.samples} files.", "Run the same command to go on.")
         if session.stop.requested:
-            if not settings.watch:
-                raise Interrupted(f"Stopped after {counts.samples} files.", "Run the same command to go on.")
             session.close("stopped")
     return summary
 
@@ -142,7 +132,5 @@ def write_summary(settings: AdaptSettings, session: Session, summary: dict[str, 
         save_model(settings.state / "model.safetensors", session.method)
         write_atomically(settings.state / "summary.json", json.dumps(summary, indent=2) + "\n")
     except OSError as error:
-        raise CrodoboError(
-            f"The model could not be written to {settings.state} ({error.strerror}). No prediction is lost.",
-            "Put that right, then run the same command to go on.",
-        ) from None
+        problem = f"The model could not be written to {settings.state} ({error.strerror}). No prediction is lost."
+        raise CrodoboError(problem, "Put that right, then run the same command to go on.") from None

@@ -43,16 +43,8 @@ class Changed(Exception):
 class Inbox:
     """A folder whose files are read and deleted one by one.
 
-    Parameters
-    ----------
-    folder
-        Where images arrive.
-    quarantine
-        Where files go that cannot be decoded, each with the reason. It has to be on the same disk.
-    recursive
-        Whether to look into subfolders.
-    keep_files
-        Leave files where they are after they are predicted.
+    Files that cannot be decoded go to the `quarantine`, each with the reason. With `keep_files`, files stay where they
+    are after they are predicted.
     """
 
     def __init__(self, folder: Path, quarantine: Path, *, recursive: bool = False, keep_files: bool = False) -> None:
@@ -82,10 +74,9 @@ class Inbox:
 
     def scan(self) -> list[Arrival]:
         """All files in the inbox, oldest first, without hidden files and files whose name says they are unfinished."""
-        try:
+        same_folder = False
+        with contextlib.suppress(OSError):
             same_folder = os.path.samestat(self.folder.stat(), self._status)
-        except OSError:
-            same_folder = False
         if not same_folder:
             raise CrodoboError(f"The inbox {self.folder} is gone.", FIX_AND_RESTART)
         found = sorted(arrival for arrival in self._walk(self.folder, "") if arrival not in self._given_up)

@@ -29,37 +29,26 @@ class PredictionFile:
         self.columns = (*COLUMNS, *columns)
         self.rows = 0
         self.queries = 0  # the number of the last query with rows
-        with self._explain_errors():
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            with self._explain_errors():
-                if not try_lock(self._descriptor):
-                    raise CrodoboError(f"Another process is writing to {path}.", "Wait for it, or choose another file.")
-                self._repair()
-                if os.fstat(self._descriptor).st_size == 0:
-                    self._write(_as_csv([self.columns]))
-                    with contextlib.suppress(OSError):
-                        sync_folder(path.parent)
-        except BaseException:
-            self.close()
-            raise
+            try:
+                self._prepare()
+            except BaseException:
+                self.close()
+                raise
+        except OSError as error:
+            raise _unusable(f"Predictions cannot be written to {path} ({error.strerror}).") from None
 
     def already_predicted(self, arrivals: list[Arrival]) -> set[Arrival]:
         """The arrivals that have a row."""
         wanted = set(arrivals)
-        if not wanted:
-            return set()
-        rows = (self._row(piece.record) for piece in _pieces(self.path))
+        rows = (self._row(piece.record) for piece in _pieces(self.path)) if wanted else ()
         return {row[0] for row in rows if row and row[0] in wanted}
 
     def append(self, rows: list[tuple[Arrival, tuple[str, ...]]]) -> None:
         """Add rows: each is an arrival with the values of the other columns. All are on disk on return, or none is."""
-        lines = []
-        for arrival, values in rows:
-            label, confidence, query, moment, *more = values
-            usual = (arrival.name, label, confidence, query, moment, str(arrival.size), str(arrival.modified))
-            lines.append((*usual, *more))
+        lines = [(file.name, *values[:4], str(file.size), str(file.modified), *values[4:]) for file, values in rows]
         try:
             if not os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
                 raise FileNotFoundError(2, "it was replaced by another file")
@@ -73,12 +62,15 @@ class PredictionFile:
         """Close the file and release its lock."""
         os.close(self._descriptor)
 
-    @contextlib.contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise _unusable(f"Predictions cannot be written to {self.path} ({error.strerror}).") from None
+    def _prepare(self) -> None:
+        """Lock the file, repair it, and write the header if it is new."""
+        if not try_lock(self._descriptor):
+            raise CrodoboError(f"Another process is writing to {self.path}.", "Wait for it, or choose another file.")
+        self._repair()
+        if os.fstat(self._descriptor).st_size == 0:
+            self._write(_as_csv([self.columns]))
+            with contextlib.suppress(OSError):
+                sync_folder(self.path.parent)
 
     def _write(self, content: bytes) -> None:
         append_durably(self._descriptor, content)

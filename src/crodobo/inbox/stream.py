@@ -1,5 +1,6 @@
 """Queries made of what is in an inbox."""
 
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -7,142 +8,128 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from crodobo.core.memory import Memory
-from crodobo.core.observer import Observer
 from crodobo.core.query import Query
 from crodobo.data.decode import decode
 from crodobo.errors import BadImage
 from crodobo.inbox.arrivals import PATIENCE, SETTLE, Arrival, Changed, Inbox
 from crodobo.inbox.counts import FileCounts
 from crodobo.inbox.settings import AdaptSettings
-from crodobo.session.stop import Stop
+from crodobo.session.session import Session
 
 POLL = 0.25  # seconds between two scans of a folder without new files
-PATIENT = 10.0  # seconds without a file, after which a note says what the stream is waiting for
 PAUSE = 4  # or this many times as long as a scan takes, if that is more
+NOTE_AFTER = 10.0  # seconds without a file, after which a note says what the stream is waiting for
 
 
 class Stream:
-    """Queries made of what is in the inbox: full ones, or what has come when the oldest has waited long enough."""
+    """Queries made of what is in the inbox: full ones, or what has come when the oldest image has waited long enough.
+
+    `done` are files that are predicted and stay where they are.
+    """
 
     def __init__(
-        self,
-        settings: AdaptSettings,
-        inbox: Inbox,
-        shape: tuple[int, ...],
-        memory: Memory,
-        *,
-        done: set[Arrival],
-        stop: Stop,
-        counts: FileCounts,
-        observer: Observer,
+        self, settings: AdaptSettings, inbox: Inbox, session: Session, counts: FileCounts, done: set[Arrival]
     ) -> None:
-        self._settings, self._inbox, self._stop = settings, inbox, stop
-        self._shape = (shape[0], shape[1], shape[2])
-        self._memory = memory
-        self._taken: set[Arrival] = done  # being processed, or predicted and kept
+        channels, height, width = session.method.source.shape
+        self._shape = (channels, height, width)
+        self._settings, self._inbox, self._counts = settings, inbox, counts
+        self._memory, self._stop, self._observer = session.memory, session.stop, session.observer
+        self._taken = done  # being processed, or predicted and kept
         self._doubtful: set[Arrival] = set()  # not decodable, but new: the writer may not be done
-        self._counts, self._observer = counts, observer
+        self._images: list[Tensor] = []  # of the next query
+        self._arrivals: list[Arrival] = []  # their files
+        self._deadline = 0.0  # when the next query is made even if it is not full
         self._closed = False
 
     def __iter__(self) -> Iterator[tuple[Query, list[Arrival]]]:
-        images: list[Tensor] = []
-        arrivals: list[Arrival] = []
-        idle, told = 0.0, False  # since when nothing could be taken, and whether that was said
-        since = 0.0  # when the oldest image of the query was ready
-
-        def query() -> tuple[Query, list[Arrival]]:
-            batch = torch.stack(images)
-            self._memory.burn(images)
-            made = Query(batch, self._memory), list(arrivals)
-            images.clear()
-            arrivals.clear()
-            return made
-
+        note_at = time.monotonic() + NOTE_AFTER
         try:
-            while not self._ending():
-                looked = time.monotonic()
-                ready, others = self._look()
-                pause = max(POLL, PAUSE * (time.monotonic() - looked))
-                taken = 0
+            while not self._is_ending():
+                started = time.monotonic()
+                ready, others = self._scan()
+                pause = max(POLL, PAUSE * (time.monotonic() - started))
+                took_any = False
                 for arrival in ready:
-                    if self._ending():
+                    if self._is_ending():
                         return
-                    image = self._take(arrival)
+                    took_any |= self._take(arrival)
                     self._counts.waiting -= 1
-                    if image is None:
-                        continue
-                    taken += 1
-                    idle, told = 0.0, False
-                    since = since if images else time.monotonic()
-                    images.append(image)
-                    arrivals.append(arrival)
-                    if len(images) == self._settings.query_size:
-                        yield query()
+                    if len(self._images) == self._settings.query_size:
+                        yield self._make_query()
                 at_the_end = not (self._settings.watch or ready or others)
-                if images and (at_the_end or time.monotonic() - since >= self._settings.max_wait):
-                    yield query()
+                if self._images and (at_the_end or time.monotonic() >= self._deadline):
+                    yield self._make_query()
                 if at_the_end:
                     return
-                if not taken:
-                    self._observer.query(self._counts)
-                    idle = idle or time.monotonic()
-                    if others and not told and time.monotonic() - idle > PATIENT:
-                        self._observer.note("Waiting for files that are still being written, or were a moment ago.")
-                        told = True
-                    self._sleep(min(pause, since + self._settings.max_wait - time.monotonic()) if images else pause)
+                if took_any:
+                    note_at = time.monotonic() + NOTE_AFTER
+                    continue
+                self._observer.query(self._counts)
+                if others and time.monotonic() > note_at:
+                    self._observer.note("Waiting for files that are still being written, or were a moment ago.")
+                    note_at = math.inf
+                self._sleep(min(pause, self._deadline - time.monotonic()) if self._images else pause)
         finally:
-            self._memory.burn(images)
+            self._memory.burn(self._images)
 
     def close(self) -> None:
         """Make no more queries."""
         self._closed = True
 
     def finished(self, arrivals: list[Arrival]) -> None:
-        """These files have their predictions on disk."""
-        for arrival in arrivals:
-            if not self._inbox.keep_files:
+        """Delete files that have their predictions on disk, unless files are kept."""
+        if not self._inbox.keep_files:
+            for arrival in arrivals:
                 self._inbox.delete(arrival)
                 self._taken.discard(arrival)
 
-    def _ending(self) -> bool:
+    def _is_ending(self) -> bool:
         return self._closed or self._stop.requested
 
     def _sleep(self, seconds: float) -> None:
-        """Wait, but not for longer than it takes to notice the end."""
+        """Wait in small pieces, so that a request to stop is noticed."""
         end = time.monotonic() + seconds
-        while not self._ending() and (left := end - time.monotonic()) > 0:
+        while not self._is_ending() and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, POLL))
 
-    def _look(self) -> tuple[list[Arrival], bool]:
-        """Files to take, and whether there are others whose time has not come: they may still be written to."""
+    def _scan(self) -> tuple[list[Arrival], bool]:
+        """Files to take now, and whether there are others that may still be written to."""
         there = self._inbox.scan()
         if self._inbox.keep_files:
-            self._taken &= set(there)  # of files that are gone nothing is remembered
+            self._taken &= set(there)  # forget files that are gone
         self._doubtful &= set(there)
         untaken = [arrival for arrival in there if arrival not in self._taken]
-        ready = [arrival for arrival in untaken if self._inbox.unchanged_for(arrival) >= self._patience(arrival)]
+        ready = [arrival for arrival in untaken if self._has_settled(arrival)]
         if self._settings.shuffle:
             random.Random(self._settings.options.seed).shuffle(ready)
         self._counts.waiting = len(ready)
         return ready, len(ready) < len(untaken)
 
-    def _patience(self, arrival: Arrival) -> float:
-        """For how long a file has to be unchanged; one that could not be decoded is tried again once, much later."""
-        return PATIENCE if arrival in self._doubtful else SETTLE
+    def _has_settled(self, arrival: Arrival) -> bool:
+        """Whether a file is unchanged for long enough. One that could not be decoded is tried again once, later."""
+        return self._inbox.unchanged_for(arrival) >= (PATIENCE if arrival in self._doubtful else SETTLE)
 
-    def _take(self, arrival: Arrival) -> Tensor | None:
-        """The decoded image; None for a file that was put away, or is left for later."""
+    def _take(self, arrival: Arrival) -> bool:
+        """Add an image to the next query. Returns False for a file that goes to quarantine or is left for later."""
         try:
-            content = self._inbox.read(arrival)
-            pixels = decode(content, self._shape, self._settings.data.fit)
+            pixels = decode(self._inbox.read(arrival), self._shape, self._settings.data.fit)
         except Changed:
-            return None
+            return False
         except BadImage as error:
             if self._inbox.unchanged_for(arrival) < PATIENCE:
                 self._doubtful.add(arrival)
             else:
                 self._counts.quarantined += self._inbox.move_to_quarantine(arrival, str(error))
-            return None
+            return False
+        if not self._images:
+            self._deadline = time.monotonic() + self._settings.max_wait
+        self._images.append(self._memory.take(torch.from_numpy(pixels)))
+        self._arrivals.append(arrival)
         self._taken.add(arrival)
-        return self._memory.take(torch.from_numpy(pixels))
+        return True
+
+    def _make_query(self) -> tuple[Query, list[Arrival]]:
+        batch, arrivals = torch.stack(self._images), self._arrivals
+        self._memory.burn(self._images)
+        self._images, self._arrivals = [], []
+        return Query(batch, self._memory), arrivals

@@ -14,22 +14,21 @@ from crodobo.errors import BadCheckpoint
 from crodobo.storage.files import unfinished_name
 from crodobo.storage.tensors import UnreadableTensors, load_tensors, save_tensors
 
+Tensors = dict[str, Tensor]
 FORMAT = 5
 NAME = "checkpoint.safetensors"
 STAMP = "stamp"  # the key of the data's stamp in an identity
 
 
-def save_checkpoint(
-    folder: Path, tensors: dict[str, Tensor], identity: dict[str, Any], progress: dict[str, Any]
-) -> None:
+def save_checkpoint(folder: Path, tensors: Tensors, identity: dict[str, Any], progress: dict[str, Any]) -> None:
     """Replace the folder's checkpoint."""
     header = {"format": FORMAT, "identity": identity, "progress": progress}
     save_tensors(folder / NAME, tensors, header, private=True)
 
 
 def load_checkpoint(
-    folder: Path, identity: dict[str, Any], settings: tuple[str, ...] = ("fresh",)
-) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    folder: Path, identity: dict[str, Any], settings: tuple[str, ...]
+) -> tuple[Tensors, dict[str, Any]] | None:
     """Tensors and progress of the folder's checkpoint, or None if there is none.
 
     A checkpoint of other settings is refused: going on from it would give a result that belongs to neither.
@@ -41,58 +40,43 @@ def load_checkpoint(
     try:
         tensors, header = load_tensors(path)
     except UnreadableTensors as error:
-        raise BadCheckpoint(
-            f"The checkpoint {path} is damaged.", "Delete it, or start over.", settings=settings
-        ) from error
+        problem = f"The checkpoint {path} is damaged."
+        raise BadCheckpoint(problem, "Delete it, or start over.", settings=settings) from error
     if header.get("format") != FORMAT:
         raise other_version(folder, settings)
     stored = header["identity"]
     if stored.get(STAMP) != identity.get(STAMP):
-        raise BadCheckpoint(
-            f"The images or their labels have changed since {path} was made.",
-            "Use another folder, or start over.",
-            settings=settings,
-        )
+        problem = f"The images or their labels have changed since {path} was made."
+        raise BadCheckpoint(problem, "Use another folder, or start over.", settings=settings)
     if different := differences(stored, identity):
-        raise BadCheckpoint(
-            f"The checkpoint {path} was made with other settings: {different}.",
-            "Use the same settings or another folder, or start over.",
-            settings=settings,
-        )
+        problem = f"The checkpoint {path} was made with other settings: {different}."
+        remedy = "Use the same settings or another folder, or start over."
+        raise BadCheckpoint(problem, remedy, settings=settings)
     return tensors, header["progress"]
 
 
 def other_version(folder: Path, settings: tuple[str, ...]) -> BadCheckpoint:
     """The error for a checkpoint whose content this version does not know."""
-    return BadCheckpoint(
-        f"The checkpoint in {folder} was made by another version of crodobo.", "Start over.", settings=settings
-    )
+    problem = f"The checkpoint in {folder} was made by another version of crodobo."
+    return BadCheckpoint(problem, "Start over.", settings=settings)
 
 
 def delete_checkpoint(folder: Path) -> bool:
     """Delete the folder's checkpoint. Returns whether there was one."""
     path = folder / NAME
     existed = path.exists()
-    for each in (path, unfinished_name(path)):
-        each.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    unfinished_name(path).unlink(missing_ok=True)
     return existed
 
 
 def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
-    """The settings in which two sessions differ, for people.
-
-    >>> differences({"seed": 0, "options": {"tau": 0.9}}, {"seed": 1, "options": {"tau": 0.9}})
-    'seed is 0 there and 1 here'
-    """
-    flat_stored, flat_given = _flatten(stored), _flatten(given)
-    return ", ".join(
-        f"{name} is {flat_stored.get(name)} there and {flat_given.get(name)} here"
-        for name in sorted(flat_stored | flat_given)
-        if flat_stored.get(name) != flat_given.get(name)
-    )
+    """The settings in which two sessions differ, for people."""
+    there, here = _flatten(stored), _flatten(given)
+    changed = [name for name in sorted(there | here) if there.get(name) != here.get(name)]
+    return ", ".join(f"{name} is {there.get(name)} there and {here.get(name)} here" for name in changed)
 
 
 def _flatten(settings: dict[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = settings.get("options") or {}
-    data: dict[str, Any] = settings.get("data") or {}
-    return settings | options | data | {"options": None, "data": None}
+    groups = {name: settings.get(name) or {} for name in ("options", "data")}
+    return settings | groups["options"] | groups["data"] | dict.fromkeys(groups)

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -60,16 +59,13 @@ class Log:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
             except OSError as error:
-                raise BadData(
-                    f"The log {path} is not writable ({error.strerror}).", "Choose another file.", settings=("log",)
-                ) from None
+                problem = f"The log {path} is not writable ({error.strerror})."
+                raise BadData(problem, "Choose another file.", settings=("log",)) from None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -82,12 +78,13 @@ class Log:
             name = error.errors()[0]["loc"][0]
             what = f"field `{name}`" if name not in Event.model_fields else f"such value for `{name}`"
             raise CrodoboError(f"The event log has no {what}, because it could reveal something of a query.") from None
-        if self._descriptor is not None:
-            line = json.dumps({"time": now()} | checked.model_dump(exclude_none=True))
-            try:
-                os.write(self._descriptor, line.encode() + b"\n")
-                self._failing = False
-            except OSError as error:  # the work is done; a full disk must not undo it
-                if not self._failing:
-                    print(f"The event log is not writable ({error.strerror}). Events are lost.", file=sys.stderr)
-                self._failing = True
+        if self._descriptor is None:
+            return
+        line = json.dumps({"time": now()} | checked.model_dump(exclude_none=True))
+        try:
+            os.write(self._descriptor, line.encode() + b"\n")
+            self._failing = False
+        except OSError as error:  # the work is done; a full disk must not undo it
+            if not self._failing:
+                print(f"The event log is not writable ({error.strerror}). Events are lost.", file=sys.stderr)
+            self._failing = True

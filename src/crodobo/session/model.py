@@ -12,7 +12,7 @@ from crodobo.engine import make_engine
 from crodobo.errors import BadQuery, BadWeights
 from crodobo.methods.base import Method
 from crodobo.nn.learner import Learner, average
-from crodobo.storage.tensors import UnreadableTensors, load_tensors, save_tensors, with_prefix
+from crodobo.storage.tensors import UnreadableTensors, load_tensors, numbered, save_tensors, with_prefix
 
 
 class Model:
@@ -50,12 +50,7 @@ def save_model(path: Path, method: Method) -> None:
         "settings": method.settings.model_dump(mode="json", include=set(LearnerSettings.model_fields) - {"weights"}),
         "learners": len(method.learners),
     }
-    tensors = {
-        f"learners.{number}.{name}": value
-        for number, learner in enumerate(method.learners)
-        for name, value in learner.network.state_dict().items()
-    }
-    save_tensors(path, tensors, header)
+    save_tensors(path, numbered([learner.network.state_dict() for learner in method.learners]), header)
 
 
 def load_model(path: str | Path) -> Model:
@@ -67,9 +62,8 @@ def load_model(path: str | Path) -> Model:
         settings = LearnerSettings.of(**header["settings"] | {"pretrained": False})
         shape, classes, count = tuple(header["shape"]), tuple(header["classes"]), int(header["learners"])
     except (UnreadableTensors, KeyError, TypeError) as error:
-        raise BadWeights(
-            f"{path} is damaged or not a model of crodobo.", "Use the model.safetensors of a run."
-        ) from error
+        problem = f"{path} is damaged or not a model of crodobo."
+        raise BadWeights(problem, "Use the model.safetensors of a run.") from error
     learners = [Learner(shape, len(classes), 0, settings) for _ in range(count)]
     for number, learner in enumerate(learners):
         learner.network.load_state_dict(with_prefix(f"learners.{number}.", tensors))

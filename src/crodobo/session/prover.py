@@ -42,9 +42,5 @@ class Prover:
 
 
 def is_due(every: int | None, number: int) -> bool:
-    """Whether something that is done every so many queries is due after this one.
-
-    >>> is_due(10, 20), is_due(10, 21), is_due(None, 20)
-    (True, False, False)
-    """
+    """Whether something that is done every so many queries is due after this one."""
     return every is not None and number % every == 0

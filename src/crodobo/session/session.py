@@ -7,10 +7,8 @@
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from crodobo.burn.levels import memory_for
@@ -145,20 +143,19 @@ class Session:
         if fresh and delete_checkpoint(self.folder):
             self.observer.note("Starting over with new learners.")
         remedies = (*self.settings.FOLDER, "fresh")
-        stored = load_checkpoint(self.folder, identity, remedies)
-        if not stored:
-            self.method, self.phase = self._warm_method(), "proving"
-            return
-        options = self.settings.options
-        learners = make_learners(public.source, options.learners, options.seed, options)
-        self.method = make_method(self._kind, public, learners, options)
-        tensors, progress = stored
-        try:
-            self.method.load_state(tensors)
-        except (KeyError, RuntimeError) as error:
-            raise other_version(self.folder, remedies) from error
-        self.restored = progress
-        self.learned, self.warmup_seconds = int(progress["queries"]), float(progress["warmup_seconds"])
+        if stored := load_checkpoint(self.folder, identity, remedies):
+            tensors, progress = stored
+            options = self.settings.options
+            learners = make_learners(public.source, options.learners, options.seed, options)
+            self.method = make_method(self._kind, public, learners, options)
+            try:
+                self.method.load_state(tensors)
+            except (KeyError, RuntimeError) as error:
+                raise other_version(self.folder, remedies) from error
+            self.restored = progress
+            self.learned, self.warmup_seconds = int(progress["queries"]), float(progress["warmup_seconds"])
+        else:
+            self.method = self._warm_method()
         self.phase = "proving"
 
     def start(self, after: int | None = None) -> None:
@@ -172,8 +169,8 @@ class Session:
         scan = self.prover.prove_at_start(self.method, self.observer)
         if scan:
             self.log.write("proved", found=scan.found, scanned=scan.scanned, seconds=scan.seconds)
-        proved = scan.as_numbers() if scan else None
-        self.ledger.begin(self.settings.model_dump(mode="json"), after=number, scan=proved)
+        settings = self.settings.model_dump(mode="json")
+        self.ledger.begin(settings, after=number, scan=scan.as_numbers() if scan else None)
         self.phase = "ready"
         if self.restored is None:
             self._checkpoints.write(self._snapshot())  # a folder that takes no checkpoint is an error now, not later
@@ -226,8 +223,12 @@ class Session:
             residue = Residue(f"A test query left something in memory after it was burned: {places(scan)}.")
             self.fail(residue)
             raise residue
-        due = adapt and is_due(self.settings.checkpoint_every, self.learned)
-        saved = self._checkpoint_after_query() if due else None
+        saved = None
+        if adapt and is_due(self.settings.checkpoint_every, self.learned):
+            if self._durable:
+                saved = self._checkpoints.write_later(self._snapshot())
+            else:
+                self.checkpoint()
         self.observer.query(self.counts)
         return Processed(prediction, receipt, number, seconds, saved)
 
@@ -266,9 +267,7 @@ class Session:
             self.phase = "closed"
             self._resources.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close("failed" if self.failure else "finished")
             return
@@ -288,12 +287,6 @@ class Session:
         except CrodoboError as error:
             self.fail(error)
             raise
-
-    def _checkpoint_after_query(self) -> "Future[None] | None":
-        if self._durable:
-            return self._checkpoints.write_later(self._snapshot())
-        self.checkpoint()
-        return None
 
     def _snapshot(self) -> Snapshot:
         progress = {"queries": self.learned, "warmup_seconds": self.warmup_seconds} | self._progress()

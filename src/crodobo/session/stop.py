@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from crodobo.core.observer import Observer
@@ -29,10 +29,8 @@ class Stop:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to put back."""
 
 
 class StopSignal(Stop):
@@ -50,9 +48,7 @@ class StopSignal(Stop):
             self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._put_handlers_back()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

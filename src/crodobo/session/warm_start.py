@@ -15,7 +15,7 @@ from crodobo.errors import BadCheckpoint
 from crodobo.methods import Method
 from crodobo.nn.learner import Learner, make_learners, warm_up
 from crodobo.session.checkpoint import differences
-from crodobo.storage.tensors import UnreadableTensors, load_header, load_tensors, save_tensors, with_prefix
+from crodobo.storage.tensors import UnreadableTensors, load_header, load_tensors, numbered, save_tensors, with_prefix
 from crodobo.views.augment import Augment
 
 DECISIVE = set(LearnerSettings.model_fields) - {"norm", "running_weight"} | {"seed"}
@@ -60,12 +60,7 @@ def save_warm_start(
 ) -> None:
     """Write warm learners to a file, with everything that decided them."""
     header = {"made_of": made_of(public, settings), "learners": len(learners), "seconds": seconds}
-    tensors = {
-        f"learners.{number}.{name}": value
-        for number, learner in enumerate(learners)
-        for name, value in learner.state().items()
-    }
-    save_tensors(path, tensors, header, private=True)
+    save_tensors(path, numbered([learner.state() for learner in learners]), header, private=True)
 
 
 def load_warm_start(path: Path, public: PublicData, settings: MethodSettings) -> tuple[list[Learner], float]:
@@ -96,11 +91,8 @@ def stored_learners(path: Path, settings: MethodSettings) -> int:
         return 0
     wanted = settings.model_dump(mode="json", include=DECISIVE)
     if different := differences({name: stored.get(name) for name in wanted}, wanted):
-        raise BadCheckpoint(
-            f"{path} is the warm start of other settings: {different}.",
-            "Choose another folder, or start over.",
-            settings=("out", "fresh"),
-        )
+        problem = f"{path} is the warm start of other settings: {different}."
+        raise BadCheckpoint(problem, "Choose another folder, or start over.", settings=("out", "fresh"))
     return count
 
 
@@ -112,6 +104,5 @@ def make_method(kind: type[Method], public: PublicData, learners: list[Learner],
 def made_of(public: PublicData, settings: MethodSettings) -> dict[str, Any]:
     """Everything that decides a warm start."""
     shape = "×".join(map(str, public.source.shape))
-    return {"benchmark": public.name, "shape": shape, "data": public.stamp} | settings.model_dump(
-        mode="json", include=DECISIVE
-    )
+    decisive = settings.model_dump(mode="json", include=DECISIVE)
+    return {"benchmark": public.name, "shape": shape, "data": public.stamp} | decisive

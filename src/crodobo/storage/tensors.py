@@ -42,6 +42,11 @@ def with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
+def numbered(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of several learners under one name each: `learners.0.NAME`."""
+    return {f"learners.{number}.{name}": value for number, state in enumerate(states) for name, value in state.items()}
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
     try:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Generator, Tensor
+from torch.nn import functional as F
 
 from crodobo.views.strong import random_operation
-from crodobo.views.weak import weak_view
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,12 @@ class Augment:
 
     def weak(self, images: Tensor, generator: Generator) -> Tensor:
         """Crop each image at random, and mirror it half of the time if `flip` is set."""
-        return weak_view(images, self.margin, self.resize, self.flip, generator)
+        if self.margin:
+            images = random_crop(images, self.margin, self.resize, generator)
+        if self.flip:
+            mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
+            images = torch.where(mirrored, images.flip(-1), images)
+        return images
 
     def strong(self, images: Tensor, generator: Generator) -> Tensor:
         """Put the weak view of each image through RandAugment."""
@@ -51,3 +57,18 @@ class Augment:
         for _ in range(self.operations):
             images = random_operation(images, self.strength, generator)
         return images
+
+
+def random_crop(images: Tensor, margin: int, resize: bool, generator: Generator) -> Tensor:
+    """Enlarge the images by `margin` on every side and cut a window of the old size at a random place."""
+    count, _, height, width = images.shape
+    if resize:
+        size = (height + 2 * margin, width + 2 * margin)
+        larger = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
+    else:
+        larger = F.pad(images, (margin, margin, margin, margin))
+    top, left = torch.randint(2 * margin + 1, (2, count, 1), generator=generator)
+    rows, columns = top + torch.arange(height), left + torch.arange(width)
+    sample = torch.arange(count)[:, None, None]
+    cut = larger.permute(0, 2, 3, 1)[sample, rows[:, :, None], columns[:, None, :]]
+    return cut.permute(0, 3, 1, 2)

@@ -32,21 +32,16 @@ OPERATIONS = (*PHOTOMETRIC, *GEOMETRIC, "identity")
 
 
 def random_operation(images: Tensor, strength: float, generator: Generator) -> Tensor:
-    """Apply one operation to each image, drawn uniformly, with a random sign if the operation has one.
-
-    >>> random_operation(torch.rand(4, 3, 8, 8), 0.3, torch.Generator().manual_seed(0)).shape
-    torch.Size([4, 3, 8, 8])
-    """
+    """Apply one operation to each image, drawn uniformly, with a random sign if the operation has one."""
     drawn = torch.randint(len(OPERATIONS), (len(images),), generator=generator)
     signs = torch.randint(2, (len(images),), generator=generator) * 2 - 1
     result = images.clone()
     for number, (name, operation) in enumerate(PHOTOMETRIC.items()):
-        for sign in (1, -1) if name in SIGNED else (0,):
-            chosen = drawn == number
-            if sign:
-                chosen &= signs == sign
-            if (indices := chosen.nonzero().flatten()).numel():
-                result[indices] = photometric(operation, images[indices], strength * (sign or 1))
+        chosen = drawn == number
+        parts = {1: chosen & (signs == 1), -1: chosen & (signs == -1)} if name in SIGNED else {1: chosen}
+        for sign, part in parts.items():
+            if (indices := part.nonzero().flatten()).numel():
+                result[indices] = photometric(operation, images[indices], strength * sign)
     first = len(PHOTOMETRIC)
     indices = ((drawn >= first) & (drawn < first + len(GEOMETRIC))).nonzero().flatten()
     if indices.numel():

@@ -8,7 +8,7 @@ from crodobo.errors import BadSettings
 from crodobo.evaluate.comparison import Entry, Plan
 from crodobo.evaluate.comparison.studies import BURST_METHODS, ORDERS, STUDIES
 from crodobo.methods import REGISTRY, get_method
-from crodobo.session.warm_start import WARMING
+from crodobo.session.warm_start import DECISIVE
 
 
 def make_plan(*methods: str, **settings: object) -> Plan:
@@ -22,7 +22,7 @@ def test_all_methods_run_with_the_same_settings() -> None:
     for seed in plan.seeds:
         settings = [plan.settings(entry, seed) for entry in plan.entries]
         assert len({each.model_dump_json(exclude={"method", "options"}) for each in settings}) == 1
-        warming = [each.options.model_dump_json(include=WARMING) for each in settings]
+        warming = [each.options.model_dump_json(include=DECISIVE) for each in settings]
         assert len(set(warming)) == 1, "a warm start fits every method"
         shared = {"seed", "lr", "warmup", "order", "threads", "backbone", "weight_decay", "running_weight"}
         assert len({each.options.model_dump_json(include=shared) for each in settings}) == 1

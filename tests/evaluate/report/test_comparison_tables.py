@@ -99,9 +99,10 @@ def test_costs_are_means_and_the_cheapest_is_the_best(fabricate: Fabricate) -> N
     results = fabricate(
         entries("ent", "crodobo", "conda"), {name: [50.0, 60.0] for name in ("ent", "crodobo", "conda")}
     )
+    rows = {row.entry.key: row for row in results.rows}
     for seed, seconds in enumerate((0.25, 0.75)):
-        results.row("crodobo").online[seed]["seconds_per_query"] = seconds
-        results.row("conda").online[seed]["seconds_per_query"] = 0.0
+        rows["crodobo"].online[seed]["seconds_per_query"] = seconds
+        rows["conda"].online[seed]["seconds_per_query"] = 0.0
     table = cost_table(results)
     assert texts(table, "crodobo") == {"seconds_per_query": "0.500", "peak_mb": "400"}
     assert [table.is_best(row, 0) for row in table.rows] == [True, False, False]
@@ -165,6 +166,8 @@ def test_a_grid_without_spread_only_has_columns_for_streams(fabricate: Fabricate
 
 def test_mean_and_deviation_are_those_of_a_sample() -> None:
     assert mean_and_deviation([2.0, 4.0, 9.0]) == pytest.approx((5.0, statistics.stdev([2.0, 4.0, 9.0])))
+    assert mean_and_deviation([1.0]) == (1.0, None)
+    assert mean_and_deviation([]) == (None, None)
 
 
 @pytest.mark.parametrize(("name", "benchmark"), OF_THE_PAPER)
@@ -183,7 +186,7 @@ def test_every_study_except_ours_is_in_the_paper() -> None:
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_the_methods_of_the_paper_are_registered(benchmark: str) -> None:
-    assert paper.main_table(benchmark).keys() - REPRINTED <= REGISTRY.keys()
+    assert paper.study_table("main", benchmark).keys() - REPRINTED <= REGISTRY.keys()
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
@@ -192,7 +195,7 @@ def test_the_main_table_has_the_paper_s_figures_beside_the_measured_ones(fabrica
     online = {name: [50.0] for name in names if "online" in REGISTRY[name].protocols}
     table = main_table(fabricate(entries(*names), online, benchmark=benchmark, offline={"shot": [70.0]}))
     assert keys(table)[-3:] == ["paper_online", "paper_one_pass", "paper_offline"]
-    printed = paper.main_table(benchmark)
+    printed = paper.study_table("main", benchmark)
     for key in ("online", "one_pass", "offline"):
         assert column(table, f"paper_{key}") == {name: getattr(printed.get(name), key, None) for name in names}
     assert not any(table.is_best(row, keys(table).index("paper_online")) for row in table.rows)

@@ -15,30 +15,14 @@ Kind = Literal["warm-up", "online", "offline", "shadow"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One row or one cell of a table: a method and the settings that only it has.
+    """One row or one cell of a table: a method and the settings that only it has."""
 
-    Parameters
-    ----------
-    key
-        Name in files, unique in a comparison.
-    label
-        Name in tables.
-    method
-        Name of the method.
-    options
-        Method settings that differ from the shared ones.
-    stream
-        Stream settings that differ from the shared ones: `stream`, `stream_seed`.
-    row, column
-        Place in a table with a column for each setting.
-    """
-
-    key: str
-    label: str
+    key: str  # name in files, unique in a comparison
+    label: str  # name in tables
     method: str
-    options: dict[str, Any] = field(default_factory=dict)
-    stream: dict[str, Any] = field(default_factory=dict)
-    row: str = ""
+    options: dict[str, Any] = field(default_factory=dict)  # of the method, where they differ from the shared ones
+    stream: dict[str, Any] = field(default_factory=dict)  # `stream` and `stream_seed`, where they differ
+    row: str = ""  # place in a table with a column for each setting
     column: str = ""
 
 
@@ -62,47 +46,25 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a comparison and their settings.
-
-    Parameters
-    ----------
-    folder
-        The result folder.
-    benchmark
-        Name of the benchmark.
-    entries
-        The methods or variants to compare.
-    seeds
-        Each entry runs once for every seed.
-    options
-        Method settings that all entries share.
-    run
-        Run settings that all entries share: query size, number of queries, image size, stream order.
-    offline
-        Whether to run the offline protocol too, for methods that have an offline form.
-    epochs
-        Epochs of the offline protocol.
-    """
+    """All runs of a comparison and their settings. Results go to `folder`, and each entry runs once for every seed."""
 
     folder: Path
     benchmark: str
     entries: tuple[Entry, ...]
     seeds: tuple[int, ...]
-    options: dict[str, Any] = field(default_factory=dict)
-    run: dict[str, Any] = field(default_factory=dict)
-    offline: bool = False
-    epochs: int = 10
+    options: dict[str, Any] = field(default_factory=dict)  # of the method, shared by all entries
+    run: dict[str, Any] = field(default_factory=dict)  # shared by all entries: sizes, number of queries, stream order
+    offline: bool = False  # run the offline protocol too, for methods that have an offline form
+    epochs: int = 10  # of the offline protocol
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise BadSettings(
-                "There are no seeds, or one is named twice.", "Give different numbers: 0,1,2.", settings=("seeds",)
-            )
+            problem = "There are no seeds, or one is named twice."
+            raise BadSettings(problem, "Give different numbers: 0,1,2.", settings=("seeds",))
         keys = [entry.key for entry in self.entries]
         if not keys or len(set(keys)) < len(keys):
-            raise BadSettings(
-                "There is nothing to compare, or a method is named twice.", "Check the names.", settings=("methods",)
-            )
+            problem = "There is nothing to compare, or a method is named twice."
+            raise BadSettings(problem, "Check the names.", settings=("methods",))
         for entry, seed in itertools.product(self.entries, self.seeds):
             self.settings(entry, seed)  # wrong settings fail here, before anything runs
 
@@ -110,13 +72,9 @@ class Plan:
         """All settings of a run. Each learner gets one thread, so that times are comparable."""
         kind = get_method(entry.method)
         burn = "off" if kind.keeps_target else "standard"
-        options = self.options | entry.options | {"seed": seed, "threads": 1, "burn": burn}
-        return RunSettings.of(
-            benchmark=self.benchmark,
-            method=entry.method,
-            options=kind.Settings.of(**options),
-            **self.run | entry.stream,
-        )
+        options = kind.Settings.of(**self.options | entry.options | {"seed": seed, "threads": 1, "burn": burn})
+        shared = self.run | entry.stream
+        return RunSettings.of(benchmark=self.benchmark, method=entry.method, options=options, **shared)
 
     @cached_property
     def tasks(self) -> list[Task]:

@@ -3,8 +3,9 @@
 import csv
 import json
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from crodobo.errors import CrodoboError
@@ -26,10 +27,11 @@ class EntryResults:
     def keeps_target(self) -> bool:
         return get_method(self.entry.method).keeps_target
 
-    def values(self, read: Callable[[dict[str, Any]], float | None], offline: bool = False) -> list[float]:
-        """One number from each run that has it."""
+    def values(self, *keys: str, offline: bool = False) -> list[float]:
+        """One number from each run that has it. Two keys lead into a nested table."""
         results = (self.offline if offline else self.online).values()
-        return [value for result in results if (value := read(result)) is not None]
+        found: list[Any] = [reduce(getitem, keys, result) for result in results]
+        return [value for value in found if value is not None]
 
 
 @dataclass(frozen=True)
@@ -43,23 +45,14 @@ class Results:
     @property
     def classes(self) -> list[str]:
         """The names of the classes."""
-        for row in self.rows:
-            for result in (row.online | row.offline).values():
-                return list(result["per_class_accuracy"])
-        return []
+        results = (result for row in self.rows for result in (row.online | row.offline).values())
+        return list(next(results, {}).get("per_class_accuracy", []))
 
     @property
     def protocol(self) -> dict[str, str]:
         """The protocol of the runs. It is the same for all, apart from the settings of an entry."""
-        for row in self.rows:
-            for result in row.online.values():
-                protocol: dict[str, str] = result["protocol"]
-                return protocol
-        return {}
-
-    def row(self, key: str) -> EntryResults:
-        """The results of one entry."""
-        return next(row for row in self.rows if row.entry.key == key)
+        results = (result for row in self.rows for result in row.online.values())
+        return dict(next(results, {}).get("protocol", {}))
 
 
 def collect_results(plan: Plan, problems: dict[str, str]) -> Results:
@@ -100,14 +93,7 @@ def include_earlier_runs(plan: Plan) -> Plan:
 
 
 def mean_and_deviation(values: list[float]) -> tuple[float | None, float | None]:
-    """Mean and sample standard deviation. A single value has no deviation.
-
-    >>> mean, deviation = mean_and_deviation([1.0, 3.0])
-    >>> mean, round(deviation, 3)
-    (2.0, 1.414)
-    >>> mean_and_deviation([1.0]), mean_and_deviation([])
-    ((1.0, None), (None, None))
-    """
+    """Mean and sample standard deviation. A single value has no deviation."""
     if not values:
         return None, None
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None

@@ -126,6 +126,4 @@ def _problem(ended: RunningTask) -> str | None:
         status = ended.process.exitcode
         return f"The process ended with status {status}. If it was killed, memory may have run out."
     kind, content = ended.outcome
-    if kind == "failed":
-        return content
-    return "Stopped." if kind == "stopped" else None
+    return {"failed": content, "stopped": "Stopped.", "done": None}[kind]

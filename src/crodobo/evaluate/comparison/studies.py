@@ -15,29 +15,16 @@ Layout = Literal["rows", "sweep", "grid"]
 class Study:
     """A table of variants.
 
-    Parameters
-    ----------
-    name
-        Name on the command line.
-    shows
-        What the study shows, as part of a sentence.
-    entries
-        The variants to run.
-    layout
-        `rows`: a row for each variant. `sweep`: a column for each value of a setting. `grid`: a row for each method
-        and a column for each stream.
-    spread
-        Whether to show mean and variance over the columns, as the paper does.
-    per_class
-        Whether to show a column for each class.
+    The layout `rows` has a row for each variant, `sweep` a column for each value of a setting, and `grid` a row for
+    each method and a column for each stream.
     """
 
     name: str
-    shows: str
+    shows: str  # what the study shows, as part of a sentence
     entries: tuple[Entry, ...]
     layout: Layout = "rows"
-    spread: bool = False
-    per_class: bool = False
+    spread: bool = False  # of a grid: show mean and variance over the columns, as the paper does
+    per_class: bool = False  # show a column for each class
 
 
 OBJECTIVES = {
@@ -119,37 +106,21 @@ _ALL = (
         ),
         per_class=True,
     ),
-    Study(
-        "lambda",
-        "sensitivity to λ, the weight of diversity (Table 10)",
-        _sweep("lam", "λ", LAMBDAS),
-        layout="sweep",
-        spread=True,
-    ),
+    Study("lambda", "sensitivity to λ, the weight of diversity (Table 10)", _sweep("lam", "λ", LAMBDAS), "sweep"),
     Study(
         "tau",
         "sensitivity to τ, the confidence threshold of pseudo-labels (Table 11)",
         _sweep("tau", "τ", TAUS),
-        layout="sweep",
-        spread=True,
+        "sweep",
     ),
-    Study(
-        "orders",
-        "streams with classes in bursts, where entropy and diversity terms fail (ours)",
-        _orders(),
-        layout="grid",
-    ),
+    Study("orders", "streams with classes in bursts, where entropy and diversity terms fail (ours)", _orders(), "grid"),
 )
 STUDIES = {study.name: study for study in _ALL}
 assert all(preset in PRESETS for preset, _ in OBJECTIVES.values())
 
 
 def get_study(name: str) -> Study:
-    """The study with this name.
-
-    >>> get_study("tau").layout
-    'sweep'
-    """
+    """The study with this name."""
     if name not in STUDIES:
         raise BadSettings(f"There is no study {name!r}.", f"Choose one of {', '.join(STUDIES)}.")
     return STUDIES[name]

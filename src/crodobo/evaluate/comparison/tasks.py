@@ -9,9 +9,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from crodobo.core.counts import Counts
 from crodobo.core.observer import Observer
@@ -27,8 +26,7 @@ from crodobo.storage.files import write_atomically
 from crodobo.storage.lock import locked_folder
 
 
-@dataclass(frozen=True)
-class TaskHandlers:
+class TaskHandlers(NamedTuple):
     """The function that runs each kind of task, and one that returns the result of a finished task, or None."""
 
     run: "dict[str, Callable[[Any, PipeObserver], None]]"
@@ -128,15 +126,8 @@ def _run_offline(task: Task, observer: PipeObserver) -> None:
             observer.warmed_up_step()
 
         observer.begin(task.epochs * steps_per_epoch(benchmark.source, benchmark.images, size), "offline")
-        confusion = offline(
-            method,
-            benchmark.images,
-            benchmark.labels,
-            size=size,
-            epochs=task.epochs,
-            seed=task.settings.order_seed,
-            after_step=after_step,
-        )
+        images, labels, seed = benchmark.images, benchmark.labels, task.settings.order_seed
+        confusion = offline(method, images, labels, size=size, epochs=task.epochs, seed=seed, after_step=after_step)
         result = {
             "method": task.settings.method,
             "seed": task.seed,
@@ -165,11 +156,8 @@ def finished_result(task: Task) -> dict[str, Any] | None:
         return None
     same = task.settings.identity_of(result["settings"]) == task.settings.identity
     if not same or result["epochs"] != task.epochs:
-        raise BadCheckpoint(
-            f"{task.folder} holds a finished run with other settings.",
-            "Choose another result folder, or start over.",
-            settings=("out", "fresh"),
-        )
+        problem = f"{task.folder} holds a finished run with other settings."
+        raise BadCheckpoint(problem, "Choose another result folder, or start over.", settings=("out", "fresh"))
     return result
 
 

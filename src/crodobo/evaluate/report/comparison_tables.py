@@ -1,7 +1,6 @@
 """The tables of a comparison or study, with the paper's figures beside the measured ones."""
 
 import statistics
-from typing import Any
 
 from crodobo.evaluate import paper
 from crodobo.evaluate.comparison.results import EntryResults, Results, mean_and_deviation
@@ -9,6 +8,11 @@ from crodobo.evaluate.comparison.studies import Study
 from crodobo.evaluate.report.table import Cell, Column, Row, Table
 
 KEEPS_TARGET = "†"
+COST_NOTE = (
+    "Times are medians for one query (adapting, predicting, erasing), with one thread for each learner and several "
+    "processes at a time. Compare them with each other, not with other machines. Memory is the peak of the process, "
+    "including the libraries and the benchmark."
+)
 
 
 def main_table(results: Results) -> Table:
@@ -86,41 +90,30 @@ def grid_table(results: Results, study: Study) -> Table:
 
 def cost_table(results: Results) -> Table:
     """Time and memory of each entry."""
-    columns = [
-        Column("seconds_per_query", "s / query", "lowest", digits=3),
-        Column("peak_mb", "peak MB", "lowest", digits=0),
-        Column("offline_seconds", "offline s", "lowest", digits=0),
-    ]
+    columns = [Column("seconds_per_query", "s / query", "lowest", digits=3), Column("peak_mb", "peak MB", "lowest", 0)]
     has_offline = any(row.offline for row in results.rows)
+    if has_offline:
+        columns.append(Column("offline_seconds", "offline s", "lowest", digits=0))
     rows = []
     for runs in results.rows:
         cells = [_number(runs, "seconds_per_query", 3), _number(runs, "peak_rss_mb", 0)]
         if has_offline:
             cells.append(_number(runs, "seconds", 0, offline=True))
         rows.append(_row(runs, cells))
-    notes = [
-        "Times are medians for one query (adapting, predicting, erasing), with one thread for each learner and several "
-        "processes at a time. Compare them with each other, not with other machines. Memory is the peak of the "
-        "process, including the libraries and the benchmark."
-    ]
-    return Table("Costs of one process", "method", columns if has_offline else columns[:2], rows, notes)
+    return Table("Costs of one process", "method", columns, rows, [COST_NOTE])
 
 
-def _cell(runs: EntryResults, key: str, offline: bool = False) -> Cell:
-    mean, deviation = mean_and_deviation([100 * value for value in runs.values(lambda result: result[key], offline)])
-    return Cell(mean, deviation)
-
-
-def _number(runs: EntryResults, key: str, digits: int, offline: bool = False) -> Cell:
-    return Cell(mean_and_deviation(runs.values(lambda result: result[key], offline))[0], digits=digits)
+def _cell(runs: EntryResults, *keys: str, offline: bool = False) -> Cell:
+    return Cell(*mean_and_deviation([100 * value for value in runs.values(*keys, offline=offline)]))
 
 
 def _class_cell(runs: EntryResults, name: str) -> Cell:
-    def read(result: dict[str, Any]) -> float | None:
-        value: float | None = result["per_class_accuracy"][name]
-        return None if value is None else 100 * value
+    keys = ("per_class_accuracy", name)
+    return _cell(runs, *keys, offline=not runs.values(*keys))
 
-    return Cell(*mean_and_deviation(runs.values(read) or runs.values(read, offline=True)))
+
+def _number(runs: EntryResults, key: str, digits: int, offline: bool = False) -> Cell:
+    return Cell(mean_and_deviation(runs.values(key, offline=offline))[0], digits=digits)
 
 
 def _mean_and_variance(cells: list[Cell]) -> list[Cell]:

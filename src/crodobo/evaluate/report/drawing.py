@@ -17,10 +17,8 @@ def check_report_packages() -> None:
     """Fail now, and not at the end of a long run, if the packages for figures and reports are missing."""
     missing = [name for name in ("jinja2", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
-        raise CrodoboError(
-            f"Figures and reports need {' and '.join(missing)}.",
-            'Install the missing packages with pip install "crodobo[benchmarks]".',
-        )
+        remedy = 'Install the missing packages with pip install "crodobo[benchmarks]".'
+        raise CrodoboError(f"Figures and reports need {' and '.join(missing)}.", remedy)
 
 
 def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":

@@ -25,10 +25,8 @@ def draw_curve(outcome: Outcome) -> bytes:
     figure, axes = new_figure(8, 4.2)
     of_query = [100 * row.correct / row.samples for row in rows]
     axes.plot(queries, of_query, ".", color=GREY, ms=5, label="accuracy of the query")
-    for name, colour, label in (
-        ("kept", ORANGE, "pseudo-labels kept"),
-        ("agreement", GREEN, "agreement of the learners"),
-    ):
+    lines = {"kept": (ORANGE, "pseudo-labels kept"), "agreement": (GREEN, "agreement of the learners")}
+    for name, (colour, label) in lines.items():
         values = [getattr(row, name) for row in rows]
         if any(value is not None for value in values):
             percents = [float("nan") if value is None else 100 * value for value in values]
@@ -39,11 +37,9 @@ def draw_curve(outcome: Outcome) -> bytes:
     final = 100 * result["one_pass"]
     axes.axhline(final, color=BLUE, lw=1, ls="--", label=f"one-pass{average}, the final model ({final:.1f} %)")
     axes.set(xlabel=f"query (of {outcome.settings.query_size} samples)", ylabel="%", ylim=(0, 102))
-    axes.set_title(
-        f"{result['method']}, {result['learners']} learner{'s' if result['learners'] > 1 else ''}, "
-        f"on {result['benchmark']}: {outcome.benchmark.description}",
-        fontsize=10,
-    )
+    learners = f"{result['learners']} learner{'s' if result['learners'] > 1 else ''}"
+    title = f"{result['method']}, {learners}, on {result['benchmark']}: {outcome.benchmark.description}"
+    axes.set_title(title, fontsize=10)
     axes.legend(loc="best", fontsize=8, framealpha=0.9)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return to_png(figure)

@@ -10,35 +10,21 @@ from rich.table import Table as RichTable
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers.
+    """A column of numbers."""
 
-    Parameters
-    ----------
-    key, title
-        Name in files, and name to show.
-    best
-        Which value is the best, if any.
-    digits
-        Digits after the decimal point.
-    detail
-        Whether to leave the column out of a narrow terminal, for example the column of one class.
-    """
-
-    key: str
-    title: str
+    key: str  # name in files
+    title: str  # name to show
     best: Literal["highest", "lowest"] | None = None
-    digits: int = 1
-    detail: bool = False
+    digits: int = 1  # after the decimal point
+    detail: bool = False  # left out of a narrow terminal, as the column of one class
 
 
 @dataclass(frozen=True)
 class Cell:
     """A number, optionally with its deviation over seeds or with an interval.
 
-    >>> Cell(91.123, 0.456).text(), Cell(None).text(), Cell(0.31, digits=2).text()
-    ('91.1 ± 0.5', '–', '0.31')
-    >>> Cell(0.512, digits=2, interval=(0.5, 0.534)).text()
-    '0.51 (0.50–0.53)'
+    >>> Cell(91.123, 0.456).text(), Cell(None).text(), Cell(0.512, digits=2, interval=(0.5, 0.534)).text()
+    ('91.1 ± 0.5', '–', '0.51 (0.50–0.53)')
     """
 
     value: float | None
@@ -161,8 +147,7 @@ def _shown(cell: Cell) -> float | None:
 
 LATEX = {"–": "--", "±": r"$\pm$", "†": r"$\dagger$", "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "→": r"$\to$"}
 LATEX |= {"$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-LATEX |= {"\\": r"\textbackslash{}"}
-LATEX |= {"λ": r"$\lambda$", "τ": r"$\tau$", "ℓ": r"$\ell$", "α": r"$\alpha$"}
+LATEX |= {"\\": r"\textbackslash{}", "λ": r"$\lambda$", "τ": r"$\tau$", "ℓ": r"$\ell$", "α": r"$\alpha$"}
 
 
 def _latex(text: str, escape: bool = True) -> str:

@@ -16,6 +16,11 @@ from pydantic_core import PydanticUndefined
 from crodobo.errors import BadSettings
 
 UNSET: Any = PydanticUndefined  # a setting without a default
+WORDS = {
+    "Input should be": "it must be",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Settings(BaseModel):
         >>> LearnerSettings.of(lr=-1)
         Traceback (most recent call last):
         ...
-        crodobo.errors.BadSettings: lr cannot be -1: input should be greater than 0.
+        crodobo.errors.BadSettings: lr cannot be -1: it must be greater than 0.
         >>> LearnerSettings.of(warmpu=3)
         Traceback (most recent call last):
         ...
@@ -99,10 +104,12 @@ class Settings(BaseModel):
                 raise BadSettings(f"There is no setting {name}.", cls._suggest(name)) from None
             if first["type"] == "missing":
                 raise BadSettings(f"The setting {name} is missing.", "Give it a value.", settings=(name,)) from None
-            message = first["msg"].removeprefix("Value error, ").rstrip(".")
-            message = message[0].lower() + message[1:]
-            setting = str(first["loc"][0])
-            raise BadSettings(f"{name} cannot be {first['input']}: {message}.", settings=(setting,)) from None
+            reason = first["msg"].removeprefix("Value error, ").partition(", unable to parse")[0].rstrip(".")
+            for pydantic, ours in WORDS.items():
+                reason = reason.replace(pydantic, ours)
+            value = "empty" if first["input"] == "" else first["input"]
+            problem = f"{name} cannot be {value}: {reason[0].lower()}{reason[1:]}."
+            raise BadSettings(problem, settings=(str(first["loc"][0]),)) from None
 
     @classmethod
     def _suggest(cls, name: str) -> str:

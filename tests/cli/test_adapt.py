@@ -87,7 +87,7 @@ def test_it_says_first_that_images_are_deleted_and_last_where_the_predictions_ar
     status, out, errors = crodobo(*usual)
     assert (status, errors) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}"
+    assert lines[0] == f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}."
     assert lines[-1] == str(predictions)
     said = " ".join(out.split())
     assert "predicted 10 files, deleted" in said
@@ -107,7 +107,7 @@ def test_images_are_kept_if_that_is_asked_for(
 ) -> None:
     status, out, _ = crodobo(*usual, "--keep-files", "--probabilities")
     assert status == 0
-    assert out.splitlines()[0] == f"images in {inbox} are kept (--keep-files); predictions go to {predictions}"
+    assert out.splitlines()[0] == f"Images in {inbox} are kept. Predictions go to {predictions}."
     assert "predicted 10 files, kept" in " ".join(out.split())
     assert len(list(inbox.glob("*.png"))) == 10
     before = predictions.read_bytes()
@@ -142,7 +142,7 @@ def test_an_unknown_preset_and_a_missing_source_give_one_sentence(
     places = ("adapt", "--inbox", inbox, "--predictions", predictions)
     for more, sentence in (
         ((), "There is no source. Name labelled public images, or a preset. (see --source, --benchmark)"),
-        (("--preset", "magic"), "there is no preset 'magic'"),
+        (("--preset", "magic"), "There is no preset 'magic'. Choose one of paper/camelyon17, "),
     ):
         status, _, errors = crodobo(*places, *more)
         assert status == 2
@@ -159,8 +159,11 @@ def test_an_unknown_preset_and_a_missing_source_give_one_sentence(
         (["--state", "{inbox}/state"], "The learners' state cannot be in the inbox"),
         (["--source", "{inbox}"], "The source cannot be in the inbox"),
         (["--inbox", "{public}/cat"], "holds images of the source"),
-        (["--quarantine", "{inbox}"], "the quarantine cannot be the inbox"),
-        (["--predictions", "{public}/cat/0.png"], "is no file of predictions; name another file"),
+        (["--quarantine", "{inbox}"], "The quarantine cannot be the inbox"),
+        (
+            ["--predictions", "{public}/cat/0.png"],
+            "is not a file of predictions. Choose another file.",
+        ),
         (["--predictions", "/dev/null/p.csv"], "is not writable"),
         (["--max-wait", "-1"], "max_wait cannot be -1"),
         (["--checkpoint-every", "0"], "checkpoint_every cannot be 0"),
@@ -200,12 +203,12 @@ def test_a_checkpoint_of_other_settings_is_refused_and_fresh_starts_anew(
     os.utime(inbox / "new.png", (10**9, 10**9))
     status, _, errors = crodobo(*usual, "--seed", "3")
     assert status == 2
-    assert "seed 0, not 3" in errors
-    assert "--fresh to start with new learners" in errors
+    assert "seed is 0 there and 3 here" in errors
+    assert errors.endswith("or start over. (see --predictions, --state, --fresh)\n")
     assert (inbox / "new.png").exists()
     status, out, _ = crodobo(*usual, "--seed", "3", "--fresh")
     assert status == 0
-    assert "starting with new learners; the predictions made so far stay" in out
+    assert "Starting over with new learners." in out
     assert [row["file"] for row in rows(predictions)][-1] == "new.png"
     assert len(rows(predictions)) == 11
 
@@ -266,7 +269,7 @@ def test_watching_takes_what_arrives_and_ends_with_a_summary(
     finally:
         process.kill()
     assert process.returncode == 0
-    assert errors == "\nstopping as soon as all is in order; once more stops at once\n"
+    assert errors == "\nStopping at the next safe point. Press Ctrl-C again to stop at once.\n"
     assert "IS DELETED" in out.splitlines()[0]
     assert "predicted 12 files, deleted" in " ".join(out.split())
     names = [row["file"] for row in rows(predictions)]

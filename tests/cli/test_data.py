@@ -83,7 +83,7 @@ def test_a_class_without_an_image_is_named(clothes: Path, crodobo: Crodobo) -> N
     (clothes / "clothing/coat/1.jpg").unlink()
     status, out, errors = crodobo("data", "check", "fashion-photos", clothes)
     assert status == 2
-    assert "  no image of coat\n" in out
+    assert "  There is no image of coat.\n" in out
     assert "has 1 problem; see above." in errors
 
 
@@ -141,9 +141,12 @@ def test_decoding_finds_broken_images(clothes: Path, crodobo: Crodobo) -> None:
             ["pacs/art-photo", "--source", "x"],
             "error: The folder of the data is missing. Give it, or both domains. (see",
         ),
-        (["pacs", "x"], "error: pacs names no two domains"),
-        (["paper/visda", "x"], "did you mean paper/visda-c?"),
-        (["glyphs", "x"], "error: there is no preset 'glyphs'"),
+        (
+            ["pacs", "x"],
+            "error: pacs does not name two domains of pacs, which are art, cartoon, photo, sketch. ",
+        ),
+        (["paper/visda", "x"], "error: There is no preset 'paper/visda'. Did you mean paper/visda-c?"),
+        (["glyphs", "x"], "error: There is no preset 'glyphs'. Choose one of paper/camelyon17, "),
     ],
 )
 def test_a_wrong_argument_gets_one_sentence(arguments: list[str], sentence: str, crodobo: Crodobo) -> None:

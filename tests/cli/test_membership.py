@@ -88,7 +88,7 @@ def test_other_settings_are_not_mixed_with_what_is_there(
 ) -> None:
     status, _, errors = crodobo(*AUDIT, *tiny, "--passes", "3", "--out", audited[0])
     assert status == 2
-    assert "holds a shadow run with other settings (passes 1, not 3)" in errors
+    assert "holds a shadow run with other settings: passes is 1 there and 3 here." in errors
 
 
 def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audited: tuple[Path, str]) -> None:
@@ -102,13 +102,25 @@ def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audi
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--runs", "15"), "error: --runs cannot be 15: shadow runs come in pairs, 4 at least; 32 is a good number"),
-        (("--runs", "2"), "error: --runs cannot be 2: shadow runs come in pairs, 4 at least; 32 is a good number"),
+        (
+            ("--runs", "15"),
+            "error: There cannot be 15 shadow runs: they come in pairs, at least 4. 32 is a good number.",
+        ),
+        (
+            ("--runs", "2"),
+            "error: There cannot be 2 shadow runs: they come in pairs, at least 4. 32 is a good number. (see",
+        ),
         (("--methods", "crodobo,nobody"), "error: There is no method 'nobody'"),
-        (("--methods", "ent,ent"), "error: there is no method to attack, or one is named twice; check --methods"),
+        (
+            ("--methods", "ent,ent"),
+            "error: There is no method to attack, or one is named twice. Check the names. (see",
+        ),
         (("--methods", "shot"), "error: There is no online form of shot."),
-        (("--benchmark", "nothing"), "error: there is no benchmark 'nothing'"),
-        (("--backbone", "nothing"), "error: there is no backbone 'nothing'"),
+        (("--benchmark", "nothing"), "error: There is no benchmark 'nothing'. Choose glyphs or a preset, or "),
+        (
+            ("--backbone", "nothing"),
+            "error: There is no backbone 'nothing'. Use small, a timm name, or torchvision",
+        ),
         (("--query-size", "0"), "error: query_size cannot be 0"),
     ],
 )

@@ -164,8 +164,8 @@ def test_a_run_is_named_after_its_paths(tmp_path: Path, crodobo: Crodobo, monkey
         (["--columns", "a,b"], "There is no source."),
         (["--grey"], "There is no source."),
         (["--data", "s"], "A data folder belongs to a preset, and no preset is named. Name it, or "),
-        (["--source", "nowhere", "--target", "s"], "there is no {}/nowhere; check the path"),
-        (["--source", "s", "--target", "nowhere"], "there is no {}/nowhere; check the path"),
+        (["--source", "nowhere", "--target", "s"], "There is no {}/nowhere. Check the path."),
+        (["--source", "s", "--target", "nowhere"], "There is no {}/nowhere. Check the path."),
         (
             ["--source", "s", "--target", "s", "--columns", "a"],
             "source_columns cannot be a: write the image column",
@@ -314,7 +314,7 @@ def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, own: Crodobo) -> Non
         (tmp_path / f"target/cat/{number}.png").write_bytes(encoded(picture("cat", number)))
     status, _, errors = own(*STOPPED)
     assert status == 2
-    assert "the images or their labels have changed since the checkpoint was made" in one_sentence(errors)
+    assert f"The images or their labels have changed since {tmp_path}/out/{NAME} was made." in one_sentence(errors)
     assert own(*STOPPED, "--fresh")[0] == 0
 
 

@@ -132,7 +132,7 @@ def test_all_that_protects_the_learners_is_counted_and_said(
     arguments = [*SHORTEST, "--queries", "3", "--out", tmp_path / "run"]
     status, text, _ = crodobo(*arguments)
     assert status == 0
-    assert "query 3: the learners had collapsed" in text
+    assert "Query 3: the learners had collapsed" in text
     for line in (r"skipped updates\s+4", r"held queries\s+1", r"restored weights\s+1"):
         assert re.search(line, text)
     assert "skipped 4 · held 1 · restored 1" in text
@@ -210,7 +210,7 @@ def test_each_query_has_its_receipt(finished: Path) -> None:
 def test_a_receipt_is_there_before_a_checkpoint_knows_of_the_query(
     tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import crodobo.evaluate.run as module
+    import crodobo.session.checkpoint_writer as module
 
     save, seen = module.save_checkpoint, []
 
@@ -239,9 +239,12 @@ def test_a_ledger_is_signed_if_that_is_asked_for(tmp_path: Path, crodobo: Crodob
     assert crodobo("audit", "ledger", tmp_path / "run" / LEDGER, "--public-key", f"{key}.pub")[0] == 0
     again = (*SHORTEST, "--out", tmp_path / "run", "-q", "--fresh")
     status, _, errors = crodobo(*again, "--sign-key", tmp_path / "nowhere")
-    assert (status, "cannot be read" in errors) == (2, True)
+    assert (status, "is not readable (No such file or directory). Check the path. (see --sign-key)" in errors) == (
+        2,
+        True,
+    )
     status, _, errors = crodobo(*again)
-    assert (status, "is signed; give its --sign-key" in errors) == (2, True)
+    assert (status, "is signed. Use its signing key" in errors, "--sign-key" in errors) == (2, True, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -269,7 +272,7 @@ def test_a_finished_run_is_not_run_again(finished: Path, crodobo: Crodobo) -> No
     before = (finished / "result.json").stat().st_mtime_ns
     status, out, _ = crodobo(*SHORT, "--out", finished)
     assert status == 0
-    assert "was already finished; --fresh runs it again" in out
+    assert f"The run in {finished} is finished already. Run it again with --fresh." in out
     assert (finished / "result.json").stat().st_mtime_ns == before
 
 
@@ -293,7 +296,7 @@ def unfinished(killed: Path, tmp_path: Path) -> Path:
 def test_a_checkpoint_of_other_settings_is_refused(unfinished: Path, crodobo: Crodobo) -> None:
     status, _, errors = crodobo(*SHORT, "--out", unfinished, "--tau", "0.8")
     assert status == 2
-    assert "tau 0.95, not 0.8" in errors
+    assert "tau is 0.95 there and 0.8 here" in errors
     assert (unfinished / NAME).exists()
 
 
@@ -321,17 +324,20 @@ def test_fresh_starts_over(unfinished: Path, finished: Path, crodobo: Crodobo) -
         (["--method", "crodobbo"], "There is no method 'crodobbo'. Did you mean crodobo? (see --method)"),
         (["--method", "source-only", "--tau", "0.9"], "no setting tau"),
         (["--method", "single", "--learners", "2"], "learners cannot be 2"),
-        (["--benchmark", "visda"], "the benchmarks are glyphs"),
+        (["--benchmark", "visda"], "There is no benchmark 'visda'. Choose glyphs or a preset, or give"),
         (["--benchmark", "glyps"], "There is no benchmark 'glyps'. Did you mean glyphs? (see --benchmark)"),
-        (["--backbone", "resnet19"], "did you mean resnet1"),
-        (["--backbone", "torchvision/resnet19"], "did you mean torchvision/resnet1"),
+        (["--backbone", "resnet19"], "There is no backbone 'resnet19'. Did you mean resnet18 or resnet"),
+        (["--backbone", "torchvision/resnet19"], "Did you mean torchvision/resnet18 or torchvision/resnet"),
         (["--weights", "/nowhere.pth"], "no weights file /nowhere.pth"),
         (["--pretrained"], "no pretrained weights"),
         (["--query-size", "0"], "query_size cannot be 0"),
         (["--lr", "nan"], "lr cannot be nan"),
-        (["--norm", "layer"], "norm cannot be layer: input should be 'mixed', 'running' or 'query'. (see --norm)"),
-        (["--stream", "sorted"], "error: there is no stream order 'sorted'; the orders are random, by-class, drift"),
-        (["--stream", "dirichlet(0)"], "the α of 'dirichlet(0)' cannot be '0'"),
+        (["--norm", "layer"], "norm cannot be layer: it must be 'mixed', 'running' or 'query'. (see --norm)"),
+        (
+            ["--stream", "sorted"],
+            "error: There is no stream order 'sorted'. Choose random, by-class, drift or ",
+        ),
+        (["--stream", "dirichlet(0)"], "The α of 'dirichlet(0)' cannot be '0'. Choose a number above 0, for "),
         (["--stream-seed", "-1"], "stream_seed cannot be -1"),
         (["--out", "/dev/null/runs"], "is not writable"),
         (["--learnes", "4"], "There is no option --learnes. Did you mean --learners?"),
@@ -381,7 +387,7 @@ def test_a_finished_run_of_other_settings_is_not_resumed(finished: Path, crodobo
     before = (finished / "result.json").read_bytes()
     status, _, errors = crodobo(*SHORT, "--out", finished, "--tau", "0.5")
     assert status == 2
-    assert "tau 0.95, not 0.5" in errors
+    assert "tau is 0.95 there and 0.5 here" in errors
     assert (finished / "result.json").read_bytes() == before
 
 
@@ -420,7 +426,7 @@ def test_a_stream_comes_in_the_order_that_was_asked_for(tmp_path: Path, crodobo:
     assert (result["seed"], result["settings"]["stream"]) == (0, "dirichlet(0.5)")
     status, _, errors = crodobo(*bursts, "--stream", "drift")
     assert status == 2
-    assert "stream dirichlet(0.5), not drift" in errors
+    assert "stream is dirichlet(0.5) there and drift here" in errors
 
 
 @pytest.mark.parametrize("method", ["single", "source-only"])

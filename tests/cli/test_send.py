@@ -240,10 +240,16 @@ def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--url", "http://127.0.0.1:9", "--wait", "0.3"), "no service answers at http://127.0.0.1:9"),
-        (("--url", "127.0.0.1"), "is no address of a service"),
+        (
+            ("--url", "http://127.0.0.1:9", "--wait", "0.3"),
+            "No service answers at http://127.0.0.1:9 (connection refused).",
+        ),
+        (
+            ("--url", "127.0.0.1"),
+            "'127.0.0.1' is not the address of a service. Use one like http://127.0.0.1:8000. (see",
+        ),
         (("--cert", "own.pem"), "A client certificate needs its key. Give both. (see --cert, --cert-key)"),
-        (("--ca", "ca.pem"), "certificates are for https"),
+        (("--ca", "ca.pem"), "Certificates need https, and http://127.0.0.1:8000 is not. "),
     ],
 )
 def test_invalid_arguments_give_one_sentence(

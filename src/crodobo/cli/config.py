@@ -30,8 +30,7 @@ config = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="Print the settings that a command would use and where each comes from: command line, environment, file, "
-    "preset or default.",
+    help="Print the settings that a command would use, and where each comes from.",
 )
 
 

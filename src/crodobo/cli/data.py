@@ -18,7 +18,7 @@ data = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings
 
 @data.callback(invoke_without_command=True)
 def list_all(context: typer.Context) -> None:
-    """List the presets: what each is, where to get it, its licence, and what its folder must look like."""
+    """List the presets: what each is, where to get it, its licence, and its folder."""
     if context.invoked_subcommand:
         return
     from rich.console import Console

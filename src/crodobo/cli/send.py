@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,8 +59,8 @@ def send(
 
     It can be killed at any moment. The same command goes on with the images that have no row.
     """
-    from crodobo.cli.console import Bar
     from crodobo.cli.console import files as count_of
+    from crodobo.cli.progress import make_observer
     from crodobo.client import Client
     from crodobo.client.sending import find_images
     from crodobo.client.sending import send as send_all
@@ -70,36 +71,25 @@ def send(
         raise BadSettings("A client certificate needs its key.", "Give both.", settings=("cert", "cert_key"))
     files, others = find_images(images, recursive)
     own = (cert, cert_key) if cert and cert_key else None
-    with (
-        Client(url, read_key(key_file), timeout=timeout, patience=wait, ca=ca, cert=own) as client,
-        Bar("send", quiet) as bar,
-    ):
+    key = read_key(key_file)
+    with Client(url, key, timeout=timeout, patience=wait, ca=ca, cert=own) as client, make_observer(quiet) as view:
         if client.connection.scheme == "http" and not is_loopback(client.connection.host):
-            bar.note(f"WARNING: images go to {client.connection.url} unencrypted; use https")
+            view.note(f"WARNING: images go to {client.connection.url} unencrypted; use https")
         if others:
-            bar.note(f"{count_of(len(others))} skipped, for example {others[0].name}: not the name of an image")
-        client.connection.note = bar.note
+            view.note(f"{count_of(len(others))} skipped, for example {others[0].name}: not the name of an image")
+        client.connection.note = view.note
         client.wait_until_ready(wait, loading=LOADING if wait else 0.0)
         classes = client.metadata()["parameters"]["classes"]
         client.connection.note = lambda text: None
-        file = PredictionFile(
-            predictions.expanduser().absolute(),
-            ("receipt", *(f"p({name})" for name in classes if probabilities)),
-        )
-        try:
+        columns = ("receipt", *(f"p({name})" for name in classes if probabilities))
+        with closing(PredictionFile(predictions.expanduser().absolute(), columns)) as file:
             ask = partial(client.predict_files, adapt=adapt, order=order, probabilities=probabilities)
-            sent = send_all(
-                client,
-                files,
-                file,
-                ask,
-                batch=batch,
-                concurrency=concurrency,
-                delete=delete,
-                watch=lambda sent: bar.show(sent.done, sent.total, describe(sent)),
-            )
-        finally:
-            file.close()
+
+            def show(sent: "Sent") -> None:
+                view.show("send", sent.done, sent.total, describe(sent))
+
+            options = {"batch": batch, "concurrency": concurrency, "delete": delete}
+            sent = send_all(client, files, file, ask, watch=show, **options)
     report(sent, file.path, quiet)
 
 

@@ -47,16 +47,16 @@ def load_checkpoint(
     if header.get("format") != FORMAT:
         raise other_version(folder, settings)
     stored = header["identity"]
-    if stored.get(STAMP) != identity.get(STAMP):
-        raise BadCheckpoint(
-            f"The images or their labels have changed since {path} was made.",
-            "Use another folder, or start over.",
-            settings=settings,
-        )
-    if different := differences(stored, identity):
+    if different := differences(stored | {STAMP: None}, identity | {STAMP: None}):
         raise BadCheckpoint(
             f"The checkpoint {path} was made with other settings: {different}.",
             "Use the same settings or another folder, or start over.",
+            settings=settings,
+        )
+    if stored.get(STAMP) != identity.get(STAMP):  # other settings can change it too
+        raise BadCheckpoint(
+            f"The images or their labels have changed since {path} was made.",
+            "Use another folder, or start over.",
             settings=settings,
         )
     return tensors, header["progress"]

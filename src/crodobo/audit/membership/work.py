@@ -78,7 +78,7 @@ def load_scores(task: ShadowTask) -> tuple[Tensor, str] | None:
         return None
     if different := differences(stored, made_of(task)):
         raise BadCheckpoint(
-            f"{task.folder} holds a shadow run with other settings ({different}).",
+            f"{task.folder} holds a shadow run with other settings: {different}.",
             "Choose another result folder, or start over.",
             settings=("out", "fresh"),
         )

@@ -81,7 +81,7 @@ def usual(
     return [*places, "--grey", "--image-size", "16", "--warmup", "0", "--query-size", "4", "--method", "source-only"]
 
 
-def test_it_says_first_that_images_are_deleted_and_last_where_the_predictions_are(
+def test_the_first_line_warns_of_deletion_and_the_last_is_the_path_of_the_predictions(
     usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
 ) -> None:
     status, out, errors = crodobo(*usual)
@@ -102,9 +102,7 @@ def test_it_says_first_that_images_are_deleted_and_last_where_the_predictions_ar
     assert {row["label"] for row in found} <= {"cat", "dog"}
 
 
-def test_images_are_kept_if_that_is_asked_for(
-    usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
-) -> None:
+def test_keep_files_keeps_the_images(usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path) -> None:
     status, out, _ = crodobo(*usual, "--keep-files", "--probabilities")
     assert status == 0
     assert out.splitlines()[0] == f"Images in {inbox} are kept. Predictions go to {predictions}."
@@ -118,13 +116,13 @@ def test_images_are_kept_if_that_is_asked_for(
         assert float(row["p(cat)"]) + float(row["p(dog)"]) == pytest.approx(1, abs=2e-6)
 
 
-def test_quiet_prints_the_file_of_predictions_alone(
+def test_quiet_prints_only_the_file_of_predictions(
     usual: list[str | Path], crodobo: Crodobo, predictions: Path
 ) -> None:
     assert crodobo(*usual, "--quiet") == (0, f"{predictions}\n", "")
 
 
-def test_relative_paths_and_the_home_folder_are_understood(
+def test_relative_paths_and_the_home_folder_are_resolved(
     usual: list[str | Path], crodobo: Crodobo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -195,7 +193,7 @@ def test_a_method_without_an_online_form_is_refused(usual: list[str | Path], cro
     assert len(list(inbox.glob("*.png"))) == 11
 
 
-def test_a_checkpoint_of_other_settings_is_refused_and_fresh_starts_anew(
+def test_a_checkpoint_of_other_settings_is_refused_and_fresh_starts_over(
     usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
 ) -> None:
     assert crodobo(*usual, "-q")[0] == 0
@@ -223,7 +221,7 @@ def test_other_columns_are_refused(usual: list[str | Path], crodobo: Crodobo, pr
 
 @pytest.mark.parametrize("watch", [True, False], ids=["watching", "not watching"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order(
+def test_a_signal_stops_at_the_next_safe_point(
     number: signal.Signals, watch: bool, usual: list[str | Path], inbox: Path, predictions: Path, crodobo: Crodobo
 ) -> None:
     slow = inbox / "slow.png"
@@ -252,7 +250,7 @@ def test_a_signal_ends_it_in_order(
     assert [row["file"] for row in rows(predictions)][-1] == "slow.png"
 
 
-def test_watching_takes_what_arrives_and_ends_with_a_summary(
+def test_watching_predicts_new_files_and_ends_with_a_summary(
     usual: list[str | Path], command: Command, inbox: Path, predictions: Path
 ) -> None:
     process = subprocess.Popen(

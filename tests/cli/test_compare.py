@@ -417,7 +417,7 @@ def test_a_terminal_shows_a_bar_for_each_run_and_the_failures() -> None:
     assert "ent, seed 0: FAILED: no room" in output.getvalue()
 
 
-def test_numbers_of_the_table_are_numbers(comparison: Path) -> None:
+def test_all_cells_of_the_table_are_percentages(comparison: Path) -> None:
     for row in table_of(comparison).values():
         values = [float(value) for name, value in row.items() if name not in ("method", "mark") and value]
         assert all(math.isfinite(value) and 0 <= value <= 100 for value in values)

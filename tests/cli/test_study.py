@@ -110,7 +110,7 @@ def test_the_list_names_every_study(crodobo: Crodobo) -> None:
         (["tau", "--queries", "0"], "error: queries cannot be 0"),
     ],
 )
-def test_a_wrong_argument_gets_one_sentence(
+def test_a_wrong_argument_gives_one_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, crodobo: Crodobo
 ) -> None:
     status, out, errors = crodobo("study", *arguments, "--out", tmp_path / "new")
@@ -120,7 +120,7 @@ def test_a_wrong_argument_gets_one_sentence(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_study_of_orders_takes_no_other_order(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_study_of_orders_refuses_a_stream(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> None:
     status, _, errors = crodobo("study", "orders", "--stream", "drift", *tiny, "--out", tmp_path)
     assert status == 2
     assert "The study orders has streams of its own. Leave the stream's order out. (see --stream)" in errors

@@ -8,7 +8,7 @@ from crodobo.errors import BadSettings
 
 @takes(COMPARE)
 def compare(given: Given, out: Out = None, fresh: Fresh = False, quiet: Quiet = False) -> None:
-    """Compare methods on the same streams; write the paper's main table, figure and a report.
+    """Compare methods on the same streams; write the paper's main table and a report.
 
     All start from the same warm-up. Finished runs are kept: the same command goes on where it was stopped, and further
     methods or seeds are added to the table.

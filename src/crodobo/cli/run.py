@@ -17,7 +17,7 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Adapt to a labelled stream and score the predictions; write numbers, report and model.
+    """Adapt to a labelled stream, score the predictions, and write a report.
 
     The images are those of a benchmark, or your own (--source and --target). For images without labels there is
     `crodobo adapt`. The same command goes on where it was stopped.

@@ -32,10 +32,7 @@ def send(
     batch: Annotated[int, typer.Option(min=1, help="Images in a request.")] = 16,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 4,
     adapt: Annotated[bool, typer.Option("--adapt/--no-adapt", help="Learn from the images, or only predict.")] = True,
-    order: Annotated[
-        Order | None,
-        typer.Option("--order", help="Which comes first.  [default: the service's]"),
-    ] = None,
+    order: Annotated[Order | None, typer.Option("--order", help="Which comes first.  [default: the service's]")] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write a column with the probability of each class.")
     ] = False,
@@ -46,18 +43,14 @@ def send(
     cert_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Longest wait for an answer.")] = 60.0,
     wait: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="Longest wait for a service that is busy or not running; half an hour for one that is loading.",
-        ),
+        float, typer.Option(min=0, metavar="SECONDS", help="Longest wait for a service that is busy or not running.")
     ] = 60.0,
     quiet: Quiet = False,
 ) -> None:
     """Send images to a service, and append a row for each to a CSV file.
 
-    It can be killed at any moment. The same command goes on with the images that have no row.
+    It can be killed at any moment. The same command goes on with the images that have no row. It waits up to half an
+    hour for a service that is loading.
     """
     from crodobo.cli.console import files as count_of
     from crodobo.cli.progress import make_observer
@@ -88,8 +81,7 @@ def send(
             def show(sent: "Sent") -> None:
                 view.show("send", sent.done, sent.total, describe(sent))
 
-            options = {"batch": batch, "concurrency": concurrency, "delete": delete}
-            sent = send_all(client, files, file, ask, watch=show, **options)
+            sent = send_all(client, files, file, ask, batch=batch, concurrency=concurrency, delete=delete, watch=show)
     report(sent, file.path, quiet)
 
 

@@ -6,7 +6,6 @@ its option, and its type, bounds and default are checked and shown from here.
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -16,25 +15,17 @@ from pydantic_core import PydanticUndefined
 from crodobo.errors import BadSettings
 
 UNSET: Any = PydanticUndefined  # a setting without a default
-
-
-@dataclass(frozen=True)
-class Option:
-    """How the command line spells a setting that is not simply called by its name.
-
-    `names` are separated by spaces; a slash sets the negative form of a switch apart: `"--grey/--colour"`. A setting
-    with `by_method` has another default in some methods.
-    """
-
-    names: str = ""
-    metavar: str = ""
-    by_method: bool = False
+WORDS = {"Input should be": "it must be", "greater than or equal to": "at least", "less than or equal to": "at most"}
 
 
 def setting(default: Any, about: str, names: str = "", metavar: str = "", by_method: bool = False, **more: Any) -> Any:
-    """A field of a settings model: its default, what it is about, and how the command line spells it."""
-    option = {"option": Option(names, metavar, by_method)}
-    return Field(default, description=about, json_schema_extra=option, **more)  # type: ignore[arg-type]
+    """A field of a settings model: its default, what it is about, and how the command line spells it.
+
+    `names` are for an option that is not simply called by the field's name. They are separated by spaces; a slash sets
+    the negative form of a switch apart: `"--grey/--colour"`. With `by_method` some methods have another default.
+    """
+    spelling: dict[str, Any] = {"names": names, "metavar": metavar, "by_method": by_method}
+    return Field(default, description=about, json_schema_extra=spelling, **more)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -84,7 +75,7 @@ class Settings(BaseModel):
         >>> LearnerSettings.of(lr=-1)
         Traceback (most recent call last):
         ...
-        crodobo.errors.BadSettings: lr cannot be -1: input should be greater than 0.
+        crodobo.errors.BadSettings: lr cannot be -1: it must be greater than 0.
         >>> LearnerSettings.of(warmpu=3)
         Traceback (most recent call last):
         ...
@@ -96,18 +87,17 @@ class Settings(BaseModel):
             first = error.errors()[0]
             name = ".".join(part for part in first["loc"] if isinstance(part, str))
             if first["type"] == "extra_forbidden":
-                raise BadSettings(f"There is no setting {name}.", cls._suggest(name)) from None
+                near = nearest(name, cls.model_fields)
+                remedy = f"Did you mean {near}?" if near else f"The settings are {', '.join(cls.model_fields)}."
+                raise BadSettings(f"There is no setting {name}.", remedy) from None
             if first["type"] == "missing":
                 raise BadSettings(f"The setting {name} is missing.", "Give it a value.", settings=(name,)) from None
-            message = first["msg"].removeprefix("Value error, ").rstrip(".")
-            message = message[0].lower() + message[1:]
-            setting = str(first["loc"][0])
-            raise BadSettings(f"{name} cannot be {first['input']}: {message}.", settings=(setting,)) from None
-
-    @classmethod
-    def _suggest(cls, name: str) -> str:
-        near = nearest(name, cls.model_fields)
-        return f"Did you mean {near}?" if near else f"The settings are {', '.join(cls.model_fields)}."
+            reason = first["msg"].removeprefix("Value error, ").partition(", unable to parse")[0].rstrip(".")
+            for pydantic, ours in WORDS.items():
+                reason = reason.replace(pydantic, ours)
+            value = "empty" if first["input"] == "" else first["input"]
+            problem = f"{name} cannot be {value}: {reason[0].lower()}{reason[1:]}."
+            raise BadSettings(problem, settings=(str(first["loc"][0]),)) from None
 
 
 class LearnerSettings(Settings):
@@ -116,9 +106,7 @@ class LearnerSettings(Settings):
     TITLE = "Learners"
 
     backbone: str = setting("small", "Network: small, a timm name, or torchvision/NAME.")
-    pretrained: bool = setting(
-        False, "Download the library's pretrained weights, or start from random ones.", "--pretrained/--random"
-    )
+    pretrained: bool = setting(False, "Start from the library's pretrained weights.", "--pretrained/--random")
     weights: Path | None = setting(None, "Initial backbone weights (.safetensors, .pth).", metavar="FILE")
     lr: AboveZero = setting(8e-4, "Learning rate of new layers.")
     backbone_lr_scale: NonNegative | None = setting(
@@ -146,9 +134,7 @@ class MethodSettings(LearnerSettings):
     )
     guard: bool = setting(True, "Do not learn from bursts of few classes, and restore good weights after a collapse.")
     parallel: bool = setting(True, "Run the learners in threads, or one after the other.", "--parallel/--sequence")
-    threads: Positive | None = setting(
-        None, "Threads inside an operation; if not set, the cores divided by the learners."
-    )
+    threads: Positive | None = setting(None, "Threads inside an operation; if not set, cores divided by learners.")
 
 
 class Classes(Settings):
@@ -186,19 +172,11 @@ class DataSettings(Settings):
     TITLE = "Images"
 
     folder: Path | None = setting(None, "Folder with the data of a preset.", "--data")
-    source: Path | None = setting(
-        None, "Labelled public images: a folder of class folders, a list, a table, or IDX files."
-    )
+    source: Path | None = setting(None, "Labelled public images: class folders, a list, a table, or IDX files.")
     target: Path | None = setting(None, "Images to adapt to, with labels for scoring; the same forms as the source.")
-    classes: Classes | None = setting(
-        None, "TOML file that renames, merges and drops classes of the source and the target.", "--classes", "FILE"
-    )
-    source_columns: Columns | None = setting(
-        None, "Columns of a CSV or Parquet table, for the source and the target.", "--columns", "IMAGE,LABEL"
-    )
-    target_columns: Columns | None = setting(
-        None, "Columns of the target, if they differ from the source's.", metavar="IMAGE,LABEL"
-    )
+    classes: Classes | None = setting(None, "TOML file that renames, merges or drops classes.", "--classes", "FILE")
+    source_columns: Columns | None = setting(None, "Columns of a CSV or Parquet table.", "--columns", "IMAGE,LABEL")
+    target_columns: Columns | None = setting(None, "Columns of the target, if they differ.", metavar="IMAGE,LABEL")
     source_limit: Positive | None = setting(None, "Use this many source images; all if not set.")
     fit: Fit = setting("squash", "How images are made square.")
     grey: bool = setting(False, "Read images with one channel, or with three.", "--grey/--colour")
@@ -211,18 +189,13 @@ class SessionSettings(Settings):
 
     TITLE = "Session"
 
-    benchmark: str = setting(
-        "glyphs",
-        "What to adapt from and to: glyphs, or a preset that `crodobo data` lists.",
-        "--benchmark --preset",
-        "NAME",
-    )
+    benchmark: str = setting("glyphs", "Where images come from: any of `crodobo data`.", "--benchmark --preset", "NAME")
     method: str = setting("crodobo", "Any of `crodobo methods`.", metavar="NAME")
     data: DataSettings | None = setting(None, "Images on disk.")
     image_size: ImageSize | None = setting(
         None,
-        "Width and height of images in pixels; if not set, the benchmark's; for your own images 64, or 224 with "
-        "another backbone than small.",
+        "Width and height of images in pixels; if not set, the benchmark's; for your own images 64 with the backbone "
+        "small, and 224 with others.",
     )
     cache_size: NonNegative = setting(50.0, "Disk space for decoded source images.", metavar="GB")
     query_size: Positive = setting(64, "Images in a query.")
@@ -230,12 +203,8 @@ class SessionSettings(Settings):
     prove_every: Positive | None = setting(
         None, "Queries between searches of the memory for a test query; only at the start if not set.", "", "QUERIES"
     )
-    log: Path | None = setting(
-        None, "Append events to this file as JSON lines: numbers only, no data.", metavar="FILE", exclude=True
-    )
-    sign_key: Path | None = setting(
-        None, "Sign the ledger with this Ed25519 key (PEM or 32 raw bytes).", metavar="FILE", exclude=True
-    )
+    log: Path | None = setting(None, "Add events to this JSON lines file; no data.", metavar="FILE", exclude=True)
+    sign_key: Path | None = setting(None, "Sign the ledger with this Ed25519 key.", metavar="FILE", exclude=True)
     options: Annotated[SerializeAsAny[MethodSettings], Field(description="Settings of the method.")]
 
     METHOD_DEFAULTS: ClassVar[dict[str, Any]] = {}  # where a command differs from the method's defaults

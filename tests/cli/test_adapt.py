@@ -81,13 +81,13 @@ def usual(
     return [*places, "--grey", "--image-size", "16", "--warmup", "0", "--query-size", "4", "--method", "source-only"]
 
 
-def test_it_says_first_that_images_are_deleted_and_last_where_the_predictions_are(
+def test_the_first_line_warns_of_deletion_and_the_last_is_the_path_of_the_predictions(
     usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
 ) -> None:
     status, out, errors = crodobo(*usual)
     assert (status, errors) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}"
+    assert lines[0] == f"EACH IMAGE IN {inbox} IS DELETED once its prediction is in {predictions}."
     assert lines[-1] == str(predictions)
     said = " ".join(out.split())
     assert "predicted 10 files, deleted" in said
@@ -102,12 +102,10 @@ def test_it_says_first_that_images_are_deleted_and_last_where_the_predictions_ar
     assert {row["label"] for row in found} <= {"cat", "dog"}
 
 
-def test_images_are_kept_if_that_is_asked_for(
-    usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
-) -> None:
+def test_keep_files_keeps_the_images(usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path) -> None:
     status, out, _ = crodobo(*usual, "--keep-files", "--probabilities")
     assert status == 0
-    assert out.splitlines()[0] == f"images in {inbox} are kept (--keep-files); predictions go to {predictions}"
+    assert out.splitlines()[0] == f"Images in {inbox} are kept. Predictions go to {predictions}."
     assert "predicted 10 files, kept" in " ".join(out.split())
     assert len(list(inbox.glob("*.png"))) == 10
     before = predictions.read_bytes()
@@ -118,13 +116,13 @@ def test_images_are_kept_if_that_is_asked_for(
         assert float(row["p(cat)"]) + float(row["p(dog)"]) == pytest.approx(1, abs=2e-6)
 
 
-def test_quiet_prints_the_file_of_predictions_alone(
+def test_quiet_prints_only_the_file_of_predictions(
     usual: list[str | Path], crodobo: Crodobo, predictions: Path
 ) -> None:
     assert crodobo(*usual, "--quiet") == (0, f"{predictions}\n", "")
 
 
-def test_relative_paths_and_the_home_folder_are_understood(
+def test_relative_paths_and_the_home_folder_are_resolved(
     usual: list[str | Path], crodobo: Crodobo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -142,7 +140,7 @@ def test_an_unknown_preset_and_a_missing_source_give_one_sentence(
     places = ("adapt", "--inbox", inbox, "--predictions", predictions)
     for more, sentence in (
         ((), "There is no source. Name labelled public images, or a preset. (see --source, --benchmark)"),
-        (("--preset", "magic"), "there is no preset 'magic'"),
+        (("--preset", "magic"), "There is no preset 'magic'. Choose one of paper/camelyon17, "),
     ):
         status, _, errors = crodobo(*places, *more)
         assert status == 2
@@ -159,8 +157,11 @@ def test_an_unknown_preset_and_a_missing_source_give_one_sentence(
         (["--state", "{inbox}/state"], "The learners' state cannot be in the inbox"),
         (["--source", "{inbox}"], "The source cannot be in the inbox"),
         (["--inbox", "{public}/cat"], "holds images of the source"),
-        (["--quarantine", "{inbox}"], "the quarantine cannot be the inbox"),
-        (["--predictions", "{public}/cat/0.png"], "is no file of predictions; name another file"),
+        (["--quarantine", "{inbox}"], "The quarantine cannot be the inbox"),
+        (
+            ["--predictions", "{public}/cat/0.png"],
+            "is not a file of predictions. Choose another file.",
+        ),
         (["--predictions", "/dev/null/p.csv"], "is not writable"),
         (["--max-wait", "-1"], "max_wait cannot be -1"),
         (["--checkpoint-every", "0"], "checkpoint_every cannot be 0"),
@@ -192,7 +193,7 @@ def test_a_method_without_an_online_form_is_refused(usual: list[str | Path], cro
     assert len(list(inbox.glob("*.png"))) == 11
 
 
-def test_a_checkpoint_of_other_settings_is_refused_and_fresh_starts_anew(
+def test_a_checkpoint_of_other_settings_is_refused_and_fresh_starts_over(
     usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path
 ) -> None:
     assert crodobo(*usual, "-q")[0] == 0
@@ -200,12 +201,12 @@ def test_a_checkpoint_of_other_settings_is_refused_and_fresh_starts_anew(
     os.utime(inbox / "new.png", (10**9, 10**9))
     status, _, errors = crodobo(*usual, "--seed", "3")
     assert status == 2
-    assert "seed 0, not 3" in errors
-    assert "--fresh to start with new learners" in errors
+    assert "seed is 0 there and 3 here" in errors
+    assert errors.endswith("or start over. (see --predictions, --state, --fresh)\n")
     assert (inbox / "new.png").exists()
     status, out, _ = crodobo(*usual, "--seed", "3", "--fresh")
     assert status == 0
-    assert "starting with new learners; the predictions made so far stay" in out
+    assert "Starting over with new learners." in out
     assert [row["file"] for row in rows(predictions)][-1] == "new.png"
     assert len(rows(predictions)) == 11
 
@@ -220,7 +221,7 @@ def test_other_columns_are_refused(usual: list[str | Path], crodobo: Crodobo, pr
 
 @pytest.mark.parametrize("watch", [True, False], ids=["watching", "not watching"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order(
+def test_a_signal_stops_at_the_next_safe_point(
     number: signal.Signals, watch: bool, usual: list[str | Path], inbox: Path, predictions: Path, crodobo: Crodobo
 ) -> None:
     slow = inbox / "slow.png"
@@ -249,7 +250,7 @@ def test_a_signal_ends_it_in_order(
     assert [row["file"] for row in rows(predictions)][-1] == "slow.png"
 
 
-def test_watching_takes_what_arrives_and_ends_with_a_summary(
+def test_watching_predicts_new_files_and_ends_with_a_summary(
     usual: list[str | Path], command: Command, inbox: Path, predictions: Path
 ) -> None:
     process = subprocess.Popen(
@@ -266,7 +267,7 @@ def test_watching_takes_what_arrives_and_ends_with_a_summary(
     finally:
         process.kill()
     assert process.returncode == 0
-    assert errors == "\nstopping as soon as all is in order; once more stops at once\n"
+    assert errors == "\nStopping at the next safe point. Press Ctrl-C again to stop at once.\n"
     assert "IS DELETED" in out.splitlines()[0]
     assert "predicted 12 files, deleted" in " ".join(out.split())
     names = [row["file"] for row in rows(predictions)]

@@ -47,14 +47,14 @@ def test_a_sound_ledger(ledger: Path, crodobo: Crodobo) -> None:
     assert "Memory" in unseen
 
 
-def test_a_find_has_status_1_and_names_the_line(ledger: Path, crodobo: Crodobo) -> None:
+def test_a_damaged_line_is_named_with_status_1(ledger: Path, crodobo: Crodobo) -> None:
     ledger.write_bytes(ledger.read_bytes().replace(b'"query":2', b'"query":7'))
     status, out, errors = crodobo("audit", "ledger", ledger)
     assert (status, errors) == (1, "")
     assert section(out, "found") == ["Line 3 was edited: its hash does not match its content."]
 
 
-def test_a_hash_that_was_kept(ledger: Path, crodobo: Crodobo) -> None:
+def test_expect_head_compares_the_last_hash(ledger: Path, crodobo: Crodobo) -> None:
     _, out, _ = crodobo("audit", "ledger", ledger)
     (head,) = [text.rpartition(" ")[2] for text in section(out, "noted") if "to keep elsewhere" in text]
     assert crodobo("audit", "ledger", ledger, "--expect-head", head)[0] == 0
@@ -64,7 +64,7 @@ def test_a_hash_that_was_kept(ledger: Path, crodobo: Crodobo) -> None:
     assert errors == "error: magic is not a hash. A hash has 64 hexadecimal digits. (see --expect-head)\n"
 
 
-def test_a_ledger_without_its_end(ledger: Path, crodobo: Crodobo) -> None:
+def test_an_unclosed_ledger_needs_the_option_unclosed(ledger: Path, crodobo: Crodobo) -> None:
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
     status, out, _ = crodobo("audit", "ledger", ledger)
     assert status == 1
@@ -72,7 +72,7 @@ def test_a_ledger_without_its_end(ledger: Path, crodobo: Crodobo) -> None:
     assert crodobo("audit", "ledger", ledger, "--unclosed")[0] == 0
 
 
-def test_keys_and_what_they_tell(tmp_path: Path, ledger: Path, crodobo: Crodobo) -> None:
+def test_keygen_makes_a_key_pair_that_checks_signatures(tmp_path: Path, ledger: Path, crodobo: Crodobo) -> None:
     from crodobo.ledger.signing import load_signing_key
 
     key, signed = tmp_path / "key", tmp_path / "signed.jsonl"
@@ -91,7 +91,7 @@ def test_keys_and_what_they_tell(tmp_path: Path, ledger: Path, crodobo: Crodobo)
     assert (status, errors) == (2, f"error: {key} exists already and is not replaced. Choose another name.\n")
 
 
-def test_a_folder_is_looked_through(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_disk_searches_a_folder(tmp_path: Path, crodobo: Crodobo) -> None:
     image, folder = tmp_path / "secret.png", tmp_path / "run"
     folder.mkdir()
     values = np.random.default_rng(0).integers(0, 256, (20, 20), dtype=np.uint8)
@@ -123,7 +123,7 @@ def test_a_folder_is_looked_through(tmp_path: Path, crodobo: Crodobo) -> None:
         (["keygen", "/dev/null/key"], "is not writable"),
     ],
 )
-def test_wrong_use_has_status_2_and_one_sentence(
+def test_wrong_arguments_give_one_sentence_with_status_2(
     arguments: list[str], sentence: str, ledger: Path, crodobo: Crodobo
 ) -> None:
     status, _, errors = crodobo("audit", *(each.format(ledger=ledger) for each in arguments))

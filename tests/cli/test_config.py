@@ -108,7 +108,7 @@ def test_the_environment_can_name_the_file(shown: Shown, tmp_path: Path, monkeyp
     assert shown()["lr"] == ("0.5", f"file {tmp_path}/s.toml")
 
 
-def test_settings_of_other_commands_and_methods_are_passed_over(
+def test_settings_of_other_commands_and_methods_are_ignored(
     shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "s.toml").write_text('inbox = "i"\nport = 80\ngamma = 3\nseeds = "0,1"\n')
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_read_is_named(text: str | None, crodobo: Crodobo,
     assert errors.count("\n") == 1
 
 
-def test_variables_that_are_not_settings_are_left_alone(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_are_not_settings_are_ignored(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CRODOBO_KEY", "CRODOBO_CACHE", "CRODOBO_LAUNCHED"):
         monkeypatch.setenv(name, "secret")
     assert "secret" not in str(shown("serve"))

@@ -44,7 +44,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_all_presets_are_listed_with_what_one_needs_to_know(crodobo: Crodobo) -> None:
+def test_the_list_describes_every_preset(crodobo: Crodobo) -> None:
     status, out, errors = crodobo("data")
     assert (status, errors) == (0, "")
     for name in ("glyphs", *preset_names()):
@@ -54,7 +54,7 @@ def test_all_presets_are_listed_with_what_one_needs_to_know(crodobo: Crodobo) ->
     assert "crodobo data check NAME FOLDER" in out
 
 
-def test_a_whole_copy_is_whole(clothes: Path, crodobo: Crodobo) -> None:
+def test_a_complete_copy_passes(clothes: Path, crodobo: Crodobo) -> None:
     status, out, errors = crodobo("data", "check", "fashion-photos", clothes)
     assert (status, errors) == (0, "")
     assert "source: 36,000 images of 36,000" in out
@@ -63,7 +63,7 @@ def test_a_whole_copy_is_whole(clothes: Path, crodobo: Crodobo) -> None:
     assert "fashion-photos is complete" in out
 
 
-def test_parts_that_lie_apart_are_looked_over_too(clothes: Path, crodobo: Crodobo) -> None:
+def test_source_and_target_may_be_in_separate_folders(clothes: Path, crodobo: Crodobo) -> None:
     apart = ("--source", clothes / "fashion-mnist", "--target", clothes / "clothing")
     assert crodobo("data", "check", "fashion-photos", *apart)[::2] == (0, "")
 
@@ -83,11 +83,11 @@ def test_a_class_without_an_image_is_named(clothes: Path, crodobo: Crodobo) -> N
     (clothes / "clothing/coat/1.jpg").unlink()
     status, out, errors = crodobo("data", "check", "fashion-photos", clothes)
     assert status == 2
-    assert "  no image of coat\n" in out
+    assert "  There is no image of coat.\n" in out
     assert "has 1 problem; see above." in errors
 
 
-def test_images_of_a_class_that_should_not_be_there_are_named(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_images_of_unexpected_classes_are_named(tmp_path: Path, crodobo: Crodobo) -> None:
     for domain in ("art_painting", "photo"):
         put(tmp_path / domain / "dog/1.jpg")
         put(tmp_path / domain / "[red]unicorn/1.jpg")
@@ -108,7 +108,7 @@ def test_a_total_is_compared_where_classes_have_no_known_counts(tmp_path: Path, 
     assert "The total is 1, 2,816 fewer than the known 2,817" in out
 
 
-def test_images_that_are_listed_but_not_there_are_named(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_listed_images_that_are_missing_are_named(tmp_path: Path, crodobo: Crodobo) -> None:
     put(tmp_path / "train/aeroplane/0.png")
     (tmp_path / "train/image_list.txt").write_text("".join(f"aeroplane/{number}.png 0\n" for number in range(6)))
     status, out, _ = crodobo("data", "check", "paper/visda-c", tmp_path)
@@ -141,19 +141,22 @@ def test_decoding_finds_broken_images(clothes: Path, crodobo: Crodobo) -> None:
             ["pacs/art-photo", "--source", "x"],
             "error: The folder of the data is missing. Give it, or both domains. (see",
         ),
-        (["pacs", "x"], "error: pacs names no two domains"),
-        (["paper/visda", "x"], "did you mean paper/visda-c?"),
-        (["glyphs", "x"], "error: there is no preset 'glyphs'"),
+        (
+            ["pacs", "x"],
+            "error: pacs does not name two domains of pacs, which are art, cartoon, photo, sketch. ",
+        ),
+        (["paper/visda", "x"], "error: There is no preset 'paper/visda'. Did you mean paper/visda-c?"),
+        (["glyphs", "x"], "error: There is no preset 'glyphs'. Choose one of paper/camelyon17, "),
     ],
 )
-def test_a_wrong_argument_gets_one_sentence(arguments: list[str], sentence: str, crodobo: Crodobo) -> None:
+def test_a_wrong_argument_gives_one_sentence(arguments: list[str], sentence: str, crodobo: Crodobo) -> None:
     status, _, errors = crodobo("data", "check", *arguments)
     assert status == 2
     assert sentence in errors
     assert errors.count("\n") == 1
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_missing_folders_are_named(tmp_path: Path, crodobo: Crodobo) -> None:
     status, out, _ = crodobo("data", "check", "pacs/art-photo", tmp_path / "nowhere")
     assert status == 2
     assert f"There is no {tmp_path}/nowhere/art_painting" in out

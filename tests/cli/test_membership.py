@@ -29,7 +29,7 @@ def audited(crodobo: Crodobo, tmp_path_factory: pytest.TempPathFactory, tiny: tu
     return folder, out
 
 
-def test_it_leaves_numbers_a_table_and_a_picture(audited: tuple[Path, str]) -> None:
+def test_the_audit_writes_numbers_a_table_and_a_figure(audited: tuple[Path, str]) -> None:
     folder, _ = audited
     files = {"membership.json", "membership.csv", "membership.md", "membership.png"}
     assert {path.name for path in folder.iterdir()} == files | {"shadows", "warm-starts", ".lock"}
@@ -50,14 +50,14 @@ def test_it_leaves_numbers_a_table_and_a_picture(audited: tuple[Path, str]) -> N
     assert data["methods"]["source-only"]["samples"] == 32, "two queries of eight for a run, and as many not in it"
 
 
-def test_a_shadow_run_leaves_its_scores_and_no_weights(audited: tuple[Path, str]) -> None:
+def test_a_shadow_run_keeps_its_scores_but_no_weights(audited: tuple[Path, str]) -> None:
     shadows = audited[0] / "shadows"
     runs = {f"source-only-run{number:02d}" for number in range(4)}
     assert {path.name for path in shadows.iterdir()} == runs
     assert {path.name for path in shadows.glob("*/*")} == {"scores.safetensors", ".lock"}
 
 
-def test_it_says_what_it_means_and_what_it_rests_on(audited: tuple[Path, str]) -> None:
+def test_the_results_are_explained_in_words(audited: tuple[Path, str]) -> None:
     folder, out = audited
     words = json.loads((folder / "membership.json").read_text())["methods"]["source-only"]["in_words"]
     assert words in out
@@ -67,7 +67,7 @@ def test_it_says_what_it_means_and_what_it_rests_on(audited: tuple[Path, str]) -
     assert "There are 64 non-members over all runs: 0.1 % are 0, 1 % are 1 false alarms." in text
 
 
-def test_it_goes_on_where_it_was_stopped_and_ends_the_same(
+def test_a_stopped_audit_goes_on_and_gives_the_same_numbers(
     audited: tuple[Path, str], tmp_path: Path, crodobo: Crodobo, tiny: tuple[str, ...]
 ) -> None:
     folder = shutil.copytree(audited[0], tmp_path / "copy")
@@ -83,15 +83,15 @@ def test_it_goes_on_where_it_was_stopped_and_ends_the_same(
     assert (folder / "membership.json").read_text() == before
 
 
-def test_other_settings_are_not_mixed_with_what_is_there(
+def test_other_settings_in_the_same_folder_are_refused(
     audited: tuple[Path, str], crodobo: Crodobo, tiny: tuple[str, ...]
 ) -> None:
     status, _, errors = crodobo(*AUDIT, *tiny, "--passes", "3", "--out", audited[0])
     assert status == 2
-    assert "holds a shadow run with other settings (passes 1, not 3)" in errors
+    assert "holds a shadow run with other settings: passes is 1 there and 3 here." in errors
 
 
-def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audited: tuple[Path, str]) -> None:
+def test_shadow_runs_of_changed_images_are_refused(audited: tuple[Path, str]) -> None:
     settings: dict[str, Any] = {"options": {"warmup": 1}, "run": {"queries": 2, "query_size": 8}}
     plan = ShadowPlan(audited[0], "glyphs", ("source-only",), runs=4, **settings)
     check_same_images(plan, load_benchmark("glyphs"))
@@ -102,17 +102,29 @@ def test_runs_of_images_that_have_changed_since_are_not_mixed_with_new_ones(audi
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--runs", "15"), "error: --runs cannot be 15: shadow runs come in pairs, 4 at least; 32 is a good number"),
-        (("--runs", "2"), "error: --runs cannot be 2: shadow runs come in pairs, 4 at least; 32 is a good number"),
+        (
+            ("--runs", "15"),
+            "error: There cannot be 15 shadow runs: they come in pairs, at least 4. 32 is a good number.",
+        ),
+        (
+            ("--runs", "2"),
+            "error: There cannot be 2 shadow runs: they come in pairs, at least 4. 32 is a good number. (see",
+        ),
         (("--methods", "crodobo,nobody"), "error: There is no method 'nobody'"),
-        (("--methods", "ent,ent"), "error: there is no method to attack, or one is named twice; check --methods"),
+        (
+            ("--methods", "ent,ent"),
+            "error: There is no method to attack, or one is named twice. Check the names. (see",
+        ),
         (("--methods", "shot"), "error: There is no online form of shot."),
-        (("--benchmark", "nothing"), "error: there is no benchmark 'nothing'"),
-        (("--backbone", "nothing"), "error: there is no backbone 'nothing'"),
+        (("--benchmark", "nothing"), "error: There is no benchmark 'nothing'. Choose glyphs or a preset, or "),
+        (
+            ("--backbone", "nothing"),
+            "error: There is no backbone 'nothing'. Use small, a timm name, or torchvision",
+        ),
         (("--query-size", "0"), "error: query_size cannot be 0"),
     ],
 )
-def test_wrong_arguments_are_a_sentence(
+def test_wrong_arguments_give_one_sentence(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path, crodobo: Crodobo
 ) -> None:
     status, _, errors = crodobo("audit", "membership", *arguments, "--out", tmp_path / "out")

@@ -164,8 +164,8 @@ def test_a_run_is_named_after_its_paths(tmp_path: Path, crodobo: Crodobo, monkey
         (["--columns", "a,b"], "There is no source."),
         (["--grey"], "There is no source."),
         (["--data", "s"], "A data folder belongs to a preset, and no preset is named. Name it, or "),
-        (["--source", "nowhere", "--target", "s"], "there is no {}/nowhere; check the path"),
-        (["--source", "s", "--target", "nowhere"], "there is no {}/nowhere; check the path"),
+        (["--source", "nowhere", "--target", "s"], "There is no {}/nowhere. Check the path."),
+        (["--source", "s", "--target", "nowhere"], "There is no {}/nowhere. Check the path."),
         (
             ["--source", "s", "--target", "s", "--columns", "a"],
             "source_columns cannot be a: write the image column",
@@ -188,7 +188,7 @@ def test_a_run_is_named_after_its_paths(tmp_path: Path, crodobo: Crodobo, monkey
         (["--source", "s/cat/0.png", "--target", "s"], "0.png is a single image. Give a folder of class folders"),
     ],
 )
-def test_a_wrong_argument_gets_one_sentence(
+def test_a_wrong_argument_gives_one_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -201,12 +201,10 @@ def test_a_wrong_argument_gets_one_sentence(
 def test_an_unknown_fit_is_refused_with_the_choices(own: Crodobo) -> None:
     status, _, errors = own("--fit", "stretch")
     assert status == 2
-    assert one_sentence(errors) == (
-        "error: fit cannot be stretch: input should be 'squash', 'crop' or 'pad'. (see --fit)\n"
-    )
+    assert one_sentence(errors) == ("error: fit cannot be stretch: it must be 'squash', 'crop' or 'pad'. (see --fit)\n")
 
 
-def test_classes_that_do_not_match_are_named_with_both_lists(tmp_path: Path, own: Crodobo) -> None:
+def test_classes_that_do_not_match_are_refused_with_both_lists(tmp_path: Path, own: Crodobo) -> None:
     put_folder(tmp_path / "target", names={"cat": "Katze", "owl": "Eule"})
     status, _, errors = own()
     assert status == 2
@@ -240,7 +238,7 @@ def test_a_class_that_only_the_source_has_is_noted(tmp_path: Path, own: Crodobo)
     assert "The target has no owl" in " ".join(out.split())
 
 
-def test_broken_images_end_the_run_or_are_left_out(tmp_path: Path, own: Crodobo) -> None:
+def test_broken_images_end_the_run_unless_they_are_skipped(tmp_path: Path, own: Crodobo) -> None:
     put_folder(tmp_path / "source")
     put_folder(tmp_path / "target")
     broken = [tmp_path / "source/cat/1.png", tmp_path / "target/dog/2.png"]
@@ -263,7 +261,7 @@ def test_broken_images_end_the_run_or_are_left_out(tmp_path: Path, own: Crodobo)
     assert 17 * 3 * 16 * 16 in [path.stat().st_size for path in (tmp_path / "cache/images").glob("*.u8")]
 
 
-def test_the_source_may_be_limited_grey_and_cropped(tmp_path: Path, cache: Path, own: Crodobo) -> None:
+def test_the_source_can_be_limited_grey_and_cropped(tmp_path: Path, cache: Path, own: Crodobo) -> None:
     assert own("--source-limit", "3", "--grey", "--fit", "crop", "--no-flip")[::2] == (0, "")
     (pixels,) = (cache / "images").glob("*.u8")
     stored = np.frombuffer(pixels.read_bytes(), np.uint8).reshape(3, 16, 16)
@@ -277,7 +275,7 @@ def test_the_source_may_be_limited_grey_and_cropped(tmp_path: Path, cache: Path,
     assert (data["source_limit"], data["grey"], data["fit"], data["views"]["flip"]) == (3, True, "crop", False)
 
 
-def test_the_source_is_decoded_once_and_with_or_without_room_for_it_the_result_is_the_same(
+def test_the_source_is_decoded_once_and_the_cache_does_not_change_the_result(
     tmp_path: Path, own: Crodobo, cache: Path
 ) -> None:
     assert "decoding the source into the cache: 18/18" in own()[1]
@@ -297,7 +295,7 @@ def test_the_source_is_decoded_once_and_with_or_without_room_for_it_the_result_i
 STOPPED = ("--checkpoint-every", "1", "--stream", "by-class", "--query-size", "6", "--queries", "3")
 
 
-def stopped_in_the_middle(tmp_path: Path, own: Crodobo) -> None:
+def stop_in_the_middle(tmp_path: Path, own: Crodobo) -> None:
     """A run that ended at a broken image, with its checkpoint."""
     put_folder(tmp_path / "target")
     for number in range(6):
@@ -308,31 +306,31 @@ def stopped_in_the_middle(tmp_path: Path, own: Crodobo) -> None:
     assert (tmp_path / "out" / NAME).exists()
 
 
-def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, own: Crodobo) -> None:
-    stopped_in_the_middle(tmp_path, own)
+def test_a_checkpoint_is_refused_if_the_images_have_changed(tmp_path: Path, own: Crodobo) -> None:
+    stop_in_the_middle(tmp_path, own)
     for number in range(6):
         (tmp_path / f"target/cat/{number}.png").write_bytes(encoded(picture("cat", number)))
     status, _, errors = own(*STOPPED)
     assert status == 2
-    assert "the images or their labels have changed since the checkpoint was made" in one_sentence(errors)
+    assert f"The images or their labels have changed since {tmp_path}/out/{NAME} was made." in one_sentence(errors)
     assert own(*STOPPED, "--fresh")[0] == 0
 
 
-def test_a_run_is_not_resumed_with_other_settings_of_its_data(tmp_path: Path, own: Crodobo) -> None:
-    stopped_in_the_middle(tmp_path, own)
+def test_a_checkpoint_is_refused_if_the_settings_of_the_data_differ(tmp_path: Path, own: Crodobo) -> None:
+    stop_in_the_middle(tmp_path, own)
     for argument in (("--grey",), ("--fit", "pad"), ("--source-limit", "9"), ("--skip-broken",)):
         status, _, errors = own(*STOPPED, *argument)
         assert status == 2
         assert f"{argument[0].strip('-').replace('-', '_')} " in one_sentence(errors)
 
 
-def marked(grey: int) -> Image.Image:
+def noise_picture(grey: int) -> Image.Image:
     """A picture that is not resized, with rows that are found again among other bytes."""
     pixels = np.random.default_rng(grey).integers(0, 256, (16, 16), dtype=np.uint8)
     return Image.fromarray(np.stack([pixels] * 3, axis=2))
 
 
-def traces(image: Image.Image, content: bytes) -> list[bytes]:
+def byte_patterns(image: Image.Image, content: bytes) -> list[bytes]:
     """What would be on disk if a picture were: a piece of its file, a row of its pixels, whole or as floats."""
     row = np.asarray(image)[8, :, 0]
     return [
@@ -359,11 +357,11 @@ def test_nothing_of_the_target_is_on_disk(
     wanted: dict[str, list[bytes]] = {"source": [], "target": []}
     for side, first in (("source", 0), ("target", 100)):
         for number in range(12):
-            image = marked(first + number)
+            image = noise_picture(first + number)
             path = tmp_path / side / "ab"[number % 2] / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             image.save(path)
-            wanted[side] += traces(image, path.read_bytes())
+            wanted[side] += byte_patterns(image, path.read_bytes())
     if not complete:
         (tmp_path / "target/b/11.png").write_bytes(b"broken")
     arguments = ("--source", "source", "--target", "target", "--out", "out", "--checkpoint-every", "1", "-q")
@@ -376,7 +374,7 @@ def test_nothing_of_the_target_is_on_disk(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_the_target_is_decoded_by_no_other_process(own: Crodobo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_process_decodes_the_target(own: Crodobo, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("a process was started")
 
@@ -386,7 +384,7 @@ def test_the_target_is_decoded_by_no_other_process(own: Crodobo, monkeypatch: py
     assert own()[::2] == (0, "")
 
 
-def test_methods_are_compared_on_images_of_ones_own(tmp_path: Path, cache: Path, crodobo: Crodobo) -> None:
+def test_methods_can_be_compared_on_images_of_the_user(tmp_path: Path, cache: Path, crodobo: Crodobo) -> None:
     put_folder(tmp_path / "source")
     put_folder(tmp_path / "target")
     settings = ("--image-size", "16", "--queries", "2", "--query-size", "8", "--warmup", "1", "--jobs", "1")
@@ -402,7 +400,7 @@ def test_methods_are_compared_on_images_of_ones_own(tmp_path: Path, cache: Path,
     assert [found["benchmark"] for found in results] == ["source-to-target"] * 2
 
 
-def test_two_sources_of_one_name_do_not_share_a_folder(tmp_path: Path, crodobo: Crodobo, monkeypatch: Any) -> None:
+def test_sources_with_the_same_name_get_separate_folders(tmp_path: Path, crodobo: Crodobo, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     put_folder(tmp_path / "target")
     for source in ("v1.0", "v1.1", "a/train", "b/train"):
@@ -411,7 +409,7 @@ def test_two_sources_of_one_name_do_not_share_a_folder(tmp_path: Path, crodobo: 
     assert len(list((tmp_path / "runs").iterdir())) == 4
 
 
-def test_sources_whose_files_look_alike_have_pixels_of_their_own(tmp_path: Path) -> None:
+def test_sources_with_equal_file_times_and_sizes_are_cached_separately(tmp_path: Path) -> None:
     """Archives may give all files one time, and uncompressed images have one size."""
     brightness = []
     for number in (1, 2):
@@ -426,7 +424,7 @@ def test_sources_whose_files_look_alike_have_pixels_of_their_own(tmp_path: Path)
     assert brightness == [[50, 200], [200, 50]]
 
 
-def test_a_report_shows_no_images_of_ones_own(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_a_report_shows_no_images_of_the_user(tmp_path: Path, crodobo: Crodobo) -> None:
     names = ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
     for domain in ("cartoon", "photo"):
         for number, name in enumerate(names):
@@ -444,7 +442,7 @@ def test_a_report_shows_no_images_of_ones_own(tmp_path: Path, crodobo: Crodobo) 
     assert shown == {"a preset's": 2, "one's own": 1}, "the curve, and a query only of the former"
 
 
-def test_a_preset_with_another_network_is_warmed_up_and_says_so(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_a_preset_with_random_weights_gets_a_warm_up_and_a_note(tmp_path: Path, crodobo: Crodobo) -> None:
     chosen = choose({"benchmark": "paper/visda-c", "backbone": "small", "folder": tmp_path})
     assert "warmup" not in chosen.options
     assert "random weights" in chosen.notes[0]

@@ -85,7 +85,7 @@ def start() -> Callable[..., BaseProcess]:
     return call
 
 
-def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
+def test_a_run_writes_all_its_result_files(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} == {
         "result.json",
         "curve.csv",
@@ -117,22 +117,22 @@ def test_a_run_leaves_everything_that_people_can_use(finished: Path) -> None:
     assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def leave_out(learner: Learner, *_: object) -> bool:
+def skip_update(learner: Learner, *_: object) -> bool:
     """As an update does whose loss is not finite."""
     learner.forget()
     return False
 
 
-def test_all_that_protects_the_learners_is_counted_and_said(
+def test_skipped_held_and_restored_are_counted_and_shown(
     tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = iter([Adaptation(), Adaptation(held=True), Adaptation(restored="the learners had collapsed")])
     monkeypatch.setattr(Guard, "before", lambda *_: next(found))
-    monkeypatch.setattr(Learner, "update", leave_out)
+    monkeypatch.setattr(Learner, "update", skip_update)
     arguments = [*SHORTEST, "--queries", "3", "--out", tmp_path / "run"]
     status, text, _ = crodobo(*arguments)
     assert status == 0
-    assert "query 3: the learners had collapsed" in text
+    assert "Query 3: the learners had collapsed" in text
     for line in (r"skipped updates\s+4", r"held queries\s+1", r"restored weights\s+1"):
         assert re.search(line, text)
     assert "skipped 4 · held 1 · restored 1" in text
@@ -168,7 +168,7 @@ def test_the_model_predicts_what_the_run_did(finished: Path) -> None:
     assert model.classes == tuple("0123456789")
 
 
-def test_a_run_killed_again_and_again_ends_with_the_same_predictions(
+def test_a_run_killed_several_times_ends_with_the_same_predictions(
     finished: Path, tmp_path: Path, start: Callable[..., BaseProcess], crodobo: Crodobo
 ) -> None:
     chance = random.Random(7)
@@ -197,7 +197,7 @@ def receipts(folder: Path) -> list[int]:
     return [entry["query"] for entry in entries if entry["kind"] == "query"]
 
 
-def test_each_query_has_its_receipt(finished: Path) -> None:
+def test_each_query_has_a_receipt(finished: Path) -> None:
     assert receipts(finished) == list(range(1, QUERIES + 1))
     report = audit_ledger(finished / LEDGER)
     assert (report.sound, len(report.noted)) == (True, 1), "only the last hash"
@@ -207,10 +207,10 @@ def test_each_query_has_its_receipt(finished: Path) -> None:
     assert entries[0]["settings"] == digest_of(json.loads((finished / "result.json").read_text())["settings"])
 
 
-def test_a_receipt_is_there_before_a_checkpoint_knows_of_the_query(
+def test_a_receipt_is_written_before_the_checkpoint_of_its_query(
     tmp_path: Path, crodobo: Crodobo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import crodobo.evaluate.run as module
+    import crodobo.session.checkpoint_writer as module
 
     save, seen = module.save_checkpoint, []
 
@@ -223,7 +223,7 @@ def test_a_receipt_is_there_before_a_checkpoint_knows_of_the_query(
     assert seen == [(0, 0), (1, 1), (2, 2)]
 
 
-def test_a_run_in_the_same_folder_goes_on_with_the_ledger(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_a_new_run_in_the_same_folder_continues_the_ledger(tmp_path: Path, crodobo: Crodobo) -> None:
     for tau in ("0.9", "0.8"):
         assert crodobo(*SHORTEST, "--out", tmp_path, "-q", "--fresh", "--tau", tau)[0] == 0
     assert receipts(tmp_path) == [1, 1]
@@ -232,16 +232,19 @@ def test_a_run_in_the_same_folder_goes_on_with_the_ledger(tmp_path: Path, crodob
     assert any("the stream restarts" in text for text in report.noted)
 
 
-def test_a_ledger_is_signed_if_that_is_asked_for(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_sign_key_signs_the_ledger(tmp_path: Path, crodobo: Crodobo) -> None:
     key = tmp_path / "key"
     assert crodobo("audit", "keygen", key)[0] == 0
     assert crodobo(*SHORTEST, "--out", tmp_path / "run", "-q", "--sign-key", key)[0] == 0
     assert crodobo("audit", "ledger", tmp_path / "run" / LEDGER, "--public-key", f"{key}.pub")[0] == 0
     again = (*SHORTEST, "--out", tmp_path / "run", "-q", "--fresh")
     status, _, errors = crodobo(*again, "--sign-key", tmp_path / "nowhere")
-    assert (status, "cannot be read" in errors) == (2, True)
+    assert (status, "is not readable (No such file or directory). Check the path. (see --sign-key)" in errors) == (
+        2,
+        True,
+    )
     status, _, errors = crodobo(*again)
-    assert (status, "is signed; give its --sign-key" in errors) == (2, True)
+    assert (status, "is signed. Use its signing key" in errors, "--sign-key" in errors) == (2, True, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -269,7 +272,7 @@ def test_a_finished_run_is_not_run_again(finished: Path, crodobo: Crodobo) -> No
     before = (finished / "result.json").stat().st_mtime_ns
     status, out, _ = crodobo(*SHORT, "--out", finished)
     assert status == 0
-    assert "was already finished; --fresh runs it again" in out
+    assert f"The run in {finished} is finished already. Run it again with --fresh." in out
     assert (finished / "result.json").stat().st_mtime_ns == before
 
 
@@ -293,7 +296,7 @@ def unfinished(killed: Path, tmp_path: Path) -> Path:
 def test_a_checkpoint_of_other_settings_is_refused(unfinished: Path, crodobo: Crodobo) -> None:
     status, _, errors = crodobo(*SHORT, "--out", unfinished, "--tau", "0.8")
     assert status == 2
-    assert "tau 0.95, not 0.8" in errors
+    assert "tau is 0.95 there and 0.8 here" in errors
     assert (unfinished / NAME).exists()
 
 
@@ -321,17 +324,20 @@ def test_fresh_starts_over(unfinished: Path, finished: Path, crodobo: Crodobo) -
         (["--method", "crodobbo"], "There is no method 'crodobbo'. Did you mean crodobo? (see --method)"),
         (["--method", "source-only", "--tau", "0.9"], "no setting tau"),
         (["--method", "single", "--learners", "2"], "learners cannot be 2"),
-        (["--benchmark", "visda"], "the benchmarks are glyphs"),
+        (["--benchmark", "visda"], "There is no benchmark 'visda'. Choose glyphs or a preset, or give"),
         (["--benchmark", "glyps"], "There is no benchmark 'glyps'. Did you mean glyphs? (see --benchmark)"),
-        (["--backbone", "resnet19"], "did you mean resnet1"),
-        (["--backbone", "torchvision/resnet19"], "did you mean torchvision/resnet1"),
+        (["--backbone", "resnet19"], "There is no backbone 'resnet19'. Did you mean resnet18 or resnet"),
+        (["--backbone", "torchvision/resnet19"], "Did you mean torchvision/resnet18 or torchvision/resnet"),
         (["--weights", "/nowhere.pth"], "no weights file /nowhere.pth"),
         (["--pretrained"], "no pretrained weights"),
         (["--query-size", "0"], "query_size cannot be 0"),
         (["--lr", "nan"], "lr cannot be nan"),
-        (["--norm", "layer"], "norm cannot be layer: input should be 'mixed', 'running' or 'query'. (see --norm)"),
-        (["--stream", "sorted"], "error: there is no stream order 'sorted'; the orders are random, by-class, drift"),
-        (["--stream", "dirichlet(0)"], "the α of 'dirichlet(0)' cannot be '0'"),
+        (["--norm", "layer"], "norm cannot be layer: it must be 'mixed', 'running' or 'query'. (see --norm)"),
+        (
+            ["--stream", "sorted"],
+            "error: There is no stream order 'sorted'. Choose random, by-class, drift or ",
+        ),
+        (["--stream", "dirichlet(0)"], "The α of 'dirichlet(0)' cannot be '0'. Choose a number above 0, for "),
         (["--stream-seed", "-1"], "stream_seed cannot be -1"),
         (["--out", "/dev/null/runs"], "is not writable"),
         (["--learnes", "4"], "There is no option --learnes. Did you mean --learners?"),
@@ -341,7 +347,7 @@ def test_fresh_starts_over(unfinished: Path, finished: Path, crodobo: Crodobo) -
         (["glyphs"], "There is no argument glyphs here."),
     ],
 )
-def test_a_wrong_argument_gets_one_sentence(
+def test_a_wrong_argument_gives_one_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, crodobo: Crodobo
 ) -> None:
     out = [] if "--out" in arguments else ["--out", tmp_path]
@@ -358,18 +364,18 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, crodobo: Crodobo) -> 
     assert "does not fit small" in errors
 
 
-def test_a_mistake_does_not_cost_the_results_that_are_there(finished: Path, crodobo: Crodobo) -> None:
+def test_an_error_leaves_earlier_results_unchanged(finished: Path, crodobo: Crodobo) -> None:
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     assert crodobo(*SHORT, "--out", finished, "--weights", "nowhere.pth")[0] == 2
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
 
 
-def test_quiet_prints_the_folder_alone(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_quiet_prints_only_the_folder(tmp_path: Path, crodobo: Crodobo) -> None:
     status, out, errors = crodobo(*SHORTEST, "--out", tmp_path, "-q")
     assert (status, out, errors) == (0, f"{tmp_path}\n", "")
 
 
-def test_a_new_run_leaves_nothing_of_the_old_one(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_a_new_run_replaces_the_old_results_only(tmp_path: Path, crodobo: Crodobo) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for tau in ("0.9", "0.8"):
         crodobo(*SHORTEST, "--out", tmp_path, "-q", "--fresh", "--tau", tau)
@@ -381,11 +387,11 @@ def test_a_finished_run_of_other_settings_is_not_resumed(finished: Path, crodobo
     before = (finished / "result.json").read_bytes()
     status, _, errors = crodobo(*SHORT, "--out", finished, "--tau", "0.5")
     assert status == 2
-    assert "tau 0.95, not 0.5" in errors
+    assert "tau is 0.95 there and 0.5 here" in errors
     assert (finished / "result.json").read_bytes() == before
 
 
-def test_files_of_others_are_not_overwritten(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_files_that_no_run_has_written_are_not_overwritten(tmp_path: Path, crodobo: Crodobo) -> None:
     (tmp_path / "model.safetensors").write_text("precious")
     assert crodobo(*SHORT, "--out", tmp_path)[0] == 2
     assert (tmp_path / "model.safetensors").read_text() == "precious"
@@ -398,7 +404,7 @@ def test_a_folder_has_one_run_at_a_time(tmp_path: Path, crodobo: Crodobo) -> Non
     assert f"Another process is writing to {tmp_path}." in errors
 
 
-def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path, command: Command) -> None:
+def test_a_closed_pipe_does_not_end_the_run(tmp_path: Path, command: Command) -> None:
     process = subprocess.Popen(command(*SHORTEST, "--out", tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout
     process.stdout.close()
@@ -407,7 +413,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path, command: Comm
     assert (tmp_path / "result.json").exists()
 
 
-def test_a_stream_comes_in_the_order_that_was_asked_for(tmp_path: Path, crodobo: Crodobo) -> None:
+def test_the_stream_has_the_given_order(tmp_path: Path, crodobo: Crodobo) -> None:
     from crodobo import load_benchmark
 
     few = ["run", "--queries", "3", "--query-size", "16", "--warmup", "0", "--method", "source-only", "-q"]
@@ -420,7 +426,7 @@ def test_a_stream_comes_in_the_order_that_was_asked_for(tmp_path: Path, crodobo:
     assert (result["seed"], result["settings"]["stream"]) == (0, "dirichlet(0.5)")
     status, _, errors = crodobo(*bursts, "--stream", "drift")
     assert status == 2
-    assert "stream dirichlet(0.5), not drift" in errors
+    assert "stream is dirichlet(0.5) there and drift here" in errors
 
 
 @pytest.mark.parametrize("method", ["single", "source-only"])

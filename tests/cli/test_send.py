@@ -86,7 +86,7 @@ def test_each_image_gets_a_row_with_its_receipt(
     assert len(rows(predictions)) == 12
 
 
-def test_an_image_that_is_written_anew_is_sent_again(
+def test_an_image_that_has_changed_is_sent_again(
     crodobo: Crodobo, usual: list[str | Path], folder: Path, predictions: Path
 ) -> None:
     assert crodobo(*usual)[0] == 0
@@ -114,7 +114,7 @@ def test_a_send_that_is_killed_goes_on_with_the_rest(
     assert not [path for path in folder.glob("*.png") if not path.name.startswith(".")]
 
 
-def test_files_that_are_no_images_by_their_names_are_left_out_and_said(
+def test_files_without_an_image_suffix_are_skipped_with_a_note(
     crodobo: Crodobo, usual: list[str | Path], folder: Path, predictions: Path
 ) -> None:
     (folder / "scan.dcm").write_bytes(b"a picture of another kind")
@@ -123,9 +123,7 @@ def test_files_that_are_no_images_by_their_names_are_left_out_and_said(
     assert "2 files skipped, for example notes.txt" in out
 
 
-def test_what_was_written_into_a_file_while_it_was_read_is_not_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changed_while_it_was_sent_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Late(io.FileIO):
         def read(self, size: int | None = -1, /) -> bytes:
             content = super().read(-1)
@@ -142,7 +140,9 @@ def test_what_was_written_into_a_file_while_it_was_read_is_not_deleted(
     assert not delete_same(picture.path, picture.arrival)
 
 
-def test_ctrl_c_ends_in_order(command: Command, crodobo: Crodobo, usual: list[str | Path], predictions: Path) -> None:
+def test_ctrl_c_stops_and_the_same_command_goes_on(
+    command: Command, crodobo: Crodobo, usual: list[str | Path], predictions: Path
+) -> None:
     slow = ("--batch", "1", "--concurrency", "1", "--quiet")
     with subprocess.Popen(command(*usual, *slow), stderr=subprocess.PIPE, text=True) as process:
         while not (predictions.exists() and len(predictions.read_text(encoding="utf-8").splitlines()) > 1):
@@ -190,7 +190,7 @@ def test_single_files_and_folders_of_folders(
 
 
 @pytest.fixture
-def hung_up() -> Iterator[str]:
+def service_that_hangs_up() -> Iterator[str]:
     """The address of a service that knows what it is, and hangs up on every query."""
     listener = socket.create_server(("127.0.0.1", 0))
     model = '{"name": "m", "parameters": {"max_batch": 8, "max_body": 100000, "classes": ["cat"]}}'
@@ -214,17 +214,17 @@ def hung_up() -> Iterator[str]:
     listener.close()
 
 
-def test_a_lost_answer_ends_it_and_what_is_not_known_is_said(
-    crodobo: Crodobo, hung_up: str, folder: Path, predictions: Path
+def test_a_lost_answer_is_an_error_that_says_what_is_not_known(
+    crodobo: Crodobo, service_that_hangs_up: str, folder: Path, predictions: Path
 ) -> None:
-    status, _, errors = crodobo("send", folder, "--url", hung_up, "--predictions", predictions)
+    status, _, errors = crodobo("send", folder, "--url", service_that_hangs_up, "--predictions", predictions)
     assert status == 2
     assert "no answer and no receipt" in errors
     assert "0 of 12 images have rows" in errors
     assert "Send again to continue with these images and the rest." in errors
 
 
-def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
+def test_the_key_can_come_from_the_environment_and_a_wrong_one_is_refused(
     crodobo: Crodobo, usual: list[str | Path], key_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     without = usual[:-2]
@@ -240,10 +240,16 @@ def test_the_key_may_come_from_the_environment_and_a_wrong_one_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--url", "http://127.0.0.1:9", "--wait", "0.3"), "no service answers at http://127.0.0.1:9"),
-        (("--url", "127.0.0.1"), "is no address of a service"),
+        (
+            ("--url", "http://127.0.0.1:9", "--wait", "0.3"),
+            "No service answers at http://127.0.0.1:9 (connection refused).",
+        ),
+        (
+            ("--url", "127.0.0.1"),
+            "'127.0.0.1' is not the address of a service. Use one like http://127.0.0.1:8000. (see",
+        ),
         (("--cert", "own.pem"), "A client certificate needs its key. Give both. (see --cert, --cert-key)"),
-        (("--ca", "ca.pem"), "certificates are for https"),
+        (("--ca", "ca.pem"), "Certificates need https, and http://127.0.0.1:8000 is not. "),
     ],
 )
 def test_invalid_arguments_give_one_sentence(

@@ -104,13 +104,13 @@ def test_the_list_names_every_study(crodobo: Crodobo) -> None:
         ([], "error: No study is named. Choose one of bootstrap, objectives, continual, randomness, pseudo-labels, "),
         (["weather"], "error: There is no study 'weather'. Choose one of bootstrap, objectives, "),
         (["bootstarp"], "error: There is no study 'bootstarp'. Did you mean bootstrap?"),
-        (["tau", "--seeds", "x"], "error: seeds cannot be x: input should be a valid integer"),
-        (["tau", "--benchmark", "visda"], "error: there is no benchmark 'visda'"),
+        (["tau", "--seeds", "x"], "error: seeds cannot be x: it must be a valid integer. (see --seeds)"),
+        (["tau", "--benchmark", "visda"], "error: There is no benchmark 'visda'. Choose glyphs or a preset, or "),
         (["tau", "--sedes", "0"], "error: There is no option --sedes. Did you mean --seeds?"),
         (["tau", "--queries", "0"], "error: queries cannot be 0"),
     ],
 )
-def test_a_wrong_argument_gets_one_sentence(
+def test_a_wrong_argument_gives_one_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, crodobo: Crodobo
 ) -> None:
     status, out, errors = crodobo("study", *arguments, "--out", tmp_path / "new")
@@ -120,7 +120,7 @@ def test_a_wrong_argument_gets_one_sentence(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_study_of_orders_takes_no_other_order(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_study_of_orders_refuses_a_stream(crodobo: Crodobo, tiny: tuple[str, ...], tmp_path: Path) -> None:
     status, _, errors = crodobo("study", "orders", "--stream", "drift", *tiny, "--out", tmp_path)
     assert status == 2
     assert "The study orders has streams of its own. Leave the stream's order out. (see --stream)" in errors

@@ -7,10 +7,10 @@ from crodobo.errors import BadSettings
 
 @takes(ADAPT)
 def adapt(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
-    """Adapt to private images without labels: predict each, append it to a CSV, then DELETE the image.
+    """Adapt to a folder of private images: predict each, then DELETE the image.
 
-    It can be killed at any moment. The same command goes on: no prediction is lost, no image is predicted twice, and
-    no image stays that has its prediction.
+    The images need no labels. Predictions are added to a CSV file. It can be killed at any moment. The same command
+    goes on: no prediction is lost, no image is predicted twice, and no image stays that has its prediction.
     """
     given.prepare_process()
 
@@ -22,17 +22,15 @@ def adapt(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
 
     if "source" not in given.values:
         if "benchmark" not in given.values:
-            raise BadSettings(
-                "There is no source.", "Name labelled public images, or a preset.", settings=("source", "benchmark")
-            )
+            remedy = "Name labelled public images, or a preset."
+            raise BadSettings("There is no source.", remedy, settings=("source", "benchmark"))
         get_preset(given.values["benchmark"])  # refuses a name that is not a preset's
     chosen = given.choose()
     settings = given.session(chosen, AdaptSettings)
     classes = given.values.get("classes")
     if classes and classes.resolve().is_relative_to(settings.inbox.resolve()):
-        raise BadSettings(
-            f"The file of classes cannot be in the inbox: {classes}.", "Move it elsewhere.", settings=("classes",)
-        )
+        problem = f"The file of classes cannot be in the inbox: {classes}."
+        raise BadSettings(problem, "Move it elsewhere.", settings=("classes",))
     if not quiet:
         kept = f"Images in {settings.inbox} are kept. Predictions go to {settings.predictions}."
         deleted = f"EACH IMAGE IN {settings.inbox} IS DELETED once its prediction is in {settings.predictions}."

@@ -1,32 +1,31 @@
-"""`crodobo audit`: check the files and the memory of runs. The status is 0 if all is sound, 1 if something is found.
-
-`membership` measures and does not judge: its status is 0 whatever it finds.
-"""
+"""`crodobo audit`: check the files and the memory of runs. `membership` measures and does not judge."""
 
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crodobo.cli.membership import membership
-from crodobo.cli.options import CONTEXT
+from crodobo.cli.options import command_group
 from crodobo.config import Fit
 from crodobo.errors import BadSettings
 
 if TYPE_CHECKING:
     from crodobo.audit.report import Report
 
-audit = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings=CONTEXT,
+audit = command_group(
     help="Check the files and the memory of runs. The status is 0 if all is sound, 1 if something is found.",
+    no_args_is_help=True,
 )
-
 audit.command()(membership)
+
+SIZE: dict[str, Any] = {"min": 8, "max": 1024, "metavar": "PIXELS"}
+PATTERN = typer.Option(metavar="FILE", help="An image to look for, or a folder of them; may be repeated.")
+Fits = Annotated[
+    Fit | None, typer.Option("--fit", help="How the run makes images square.  [default: search for all ways]")
+]
 
 
 @audit.command()
@@ -47,9 +46,8 @@ def ledger(
     from crodobo.ledger.signing import load_public_key
 
     if expect_head is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_head := expect_head.strip().lower()):
-        raise BadSettings(
-            f"{expect_head} is not a hash.", "A hash has 64 hexadecimal digits.", settings=("expect_head",)
-        )
+        remedy = "A hash has 64 hexadecimal digits."
+        raise BadSettings(f"{expect_head} is not a hash.", remedy, settings=("expect_head",))
     key = load_public_key(public_key) if public_key else None
     _tell(audit_ledger(file, public_key=key, expect_head=expect_head, unclosed=unclosed))
 
@@ -57,20 +55,11 @@ def ledger(
 @audit.command()
 def disk(
     folder: Annotated[Path, typer.Argument(help="Folder with results, state, cache or temporary files of a run.")],
-    pattern: Annotated[
-        list[Path], typer.Option(metavar="FILE", help="An image to look for, or a folder of them; may be repeated.")
-    ],
+    pattern: Annotated[list[Path], PATTERN],
     image_size: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=8,
-            max=1024,
-            help="Image size in pixels that the run used; may be repeated.  [default: from the models in FOLDER]",
-        ),
+        list[int] | None, typer.Option(**SIZE, help="Image size of the run; may be repeated; if not set, its models'.")
     ] = None,
-    fit: Annotated[
-        Fit | None, typer.Option("--fit", help="How the run made it square.  [default: search for all ways]")
-    ] = None,
+    fit: Fits = None,
 ) -> None:
     """Search all files of a folder for bytes and pixels of images that must not be there."""
     from crodobo.audit.disk import audit_disk
@@ -84,19 +73,12 @@ def memory(
     self_test: Annotated[
         bool, typer.Option("--self-test", help="Start processes that burn test queries, and search those instead.")
     ] = False,
-    pattern: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="An image to look for, or a folder; may be repeated.")
-    ] = None,
+    pattern: Annotated[list[Path] | None, PATTERN] = None,
     content: Annotated[
         list[str] | None, typer.Option("--bytes", metavar="HEX", help="Bytes to look for; may be repeated.")
     ] = None,
-    image_size: Annotated[
-        list[int] | None,
-        typer.Option(min=8, max=1024, help="Image size in the process, in pixels; may be repeated."),
-    ] = None,
-    fit: Annotated[
-        Fit | None, typer.Option("--fit", help="How it makes them square.  [default: search for all ways]")
-    ] = None,
+    image_size: Annotated[list[int] | None, typer.Option(**SIZE, help="Image size; may be repeated.")] = None,
+    fit: Fits = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop the process while it is searched.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Self-test: all networks with 1, 2 and 4 learners (about 20 minutes).")
@@ -119,9 +101,8 @@ def memory(
     try:
         contents = [bytes.fromhex(text) for text in content or ()]
     except ValueError:
-        raise BadSettings(
-            "The bytes must be hexadecimal.", "Write two digits for each byte.", settings=("content",)
-        ) from None
+        remedy = "Write two digits for each byte."
+        raise BadSettings("The bytes must be hexadecimal.", remedy, settings=("content",)) from None
     assert process is not None
     _tell(audit_memory(process, pattern or [], contents=contents, sizes=image_size, fit=fit, stop=stop))
 
@@ -139,15 +120,9 @@ def keygen(
 
 def _tell(report: "Report") -> None:
     """Print a report. The status is 1 if something was found."""
-    for title, texts in (
-        ("checked", report.checked),
-        ("found", report.found or ["nothing"]),
-        ("noted", report.noted),
-        ("cannot see", report.unseen),
-    ):
+    parts = {"checked": report.checked, "found": report.found or ["nothing"]}
+    for title, texts in (parts | {"noted": report.noted, "cannot see": report.unseen}).items():
         if texts:
-            print(f"{title}:")
-            for text in texts:
-                print(f"  {text}")
+            print(f"{title}:", *texts, sep="\n  ")
     if not report.sound:
         raise typer.Exit(1)

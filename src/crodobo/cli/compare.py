@@ -7,16 +7,11 @@ from crodobo.errors import BadSettings
 
 
 @takes(COMPARE)
-def compare(
-    given: Given,
-    out: Out = None,
-    fresh: Fresh = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run methods from the same warm starts over the same streams; write the paper's main table, figure and a report.
+def compare(given: Given, out: Out = None, fresh: Fresh = False, quiet: Quiet = False) -> None:
+    """Compare methods on the same streams; write the paper's main table and a report.
 
-    Finished runs are kept: the same command goes on where it was stopped, and further methods or seeds are added to
-    the table.
+    All start from the same warm-up. Finished runs are kept: the same command goes on where it was stopped, and further
+    methods or seeds are added to the table.
     """
     given.prepare_process()
 
@@ -37,10 +32,8 @@ def compare(
         offline=wanted.offline,
         epochs=wanted.epochs,
     )
-    notes = list(chosen.notes)
-    if left_out:
-        notes.append(f"left out: {', '.join(left_out)} have no online form; --offline runs them")
-    carry_out_and_show(plan, None, wanted.jobs, fresh, quiet, notes)
+    notes = [f"left out: {', '.join(left_out)} have no online form; --offline runs them"] if left_out else []
+    carry_out_and_show(plan, None, wanted.jobs, fresh, quiet, [*chosen.notes, *notes])
 
 
 def choose_methods(text: str, offline: bool) -> tuple[list[str], list[str]]:
@@ -50,10 +43,6 @@ def choose_methods(text: str, offline: bool) -> tuple[list[str], list[str]]:
     (['dan', 'shot'], [])
     >>> choose_methods("paper,tent", offline=False)[0][-2:]
     ['crodobo', 'tent']
-    >>> choose_methods("shot", offline=False)
-    Traceback (most recent call last):
-    ...
-    crodobo.errors.BadSettings: There is no online form of shot. Leave it out, or add the offline protocol.
     """
     from crodobo.methods import CRODOBO, PAPER, REGISTRY
 
@@ -66,14 +55,11 @@ def choose_methods(text: str, offline: bool) -> tuple[list[str], list[str]]:
     for part in parts:
         names += [name for name in groups[part] if name not in names] if part in groups else [part]
     for name in names:
-        check_name("method", name, REGISTRY)
+        check_name("method", name, REGISTRY, "methods")
     offline_only = [name for name in names if "online" not in REGISTRY[name].protocols]
     if offline or not offline_only:
         return names, []
     if named := [name for name in offline_only if name in parts]:
-        raise BadSettings(
-            f"There is no online form of {' and '.join(named)}.",
-            "Leave it out, or add the offline protocol.",
-            settings=("offline",),
-        )
+        remedy = f"Leave {'them' if len(named) > 1 else 'it'} out, or add the offline protocol."
+        raise BadSettings(f"There is no online form of {' and '.join(named)}.", remedy, settings=("offline",))
     return [name for name in names if name not in offline_only], offline_only

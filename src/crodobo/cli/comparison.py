@@ -1,7 +1,8 @@
-"""What `compare` and `study` share: run a plan, write the report, and print the main table."""
+"""What `compare`, `study` and `audit membership` share: run a plan, and print its table."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -10,9 +11,10 @@ from rich.table import Table
 
 from crodobo.cli.console import SteadyConsole
 from crodobo.cli.naming import as_data_name, as_name
-from crodobo.cli.progress import make_observer
+from crodobo.cli.progress import QuietView, make_observer
 from crodobo.cli.resolve import Chosen
 from crodobo.config import MethodSettings
+from crodobo.data import Benchmark
 from crodobo.data.presets import get_preset, is_preset
 from crodobo.engine import available_cores
 from crodobo.errors import CrodoboError
@@ -29,36 +31,47 @@ from crodobo.storage.lock import locked_folder
 
 
 def carry_out_and_show(
-    plan: Plan, study: Study | None, jobs: int | None, fresh: bool, quiet: bool, notes: list[str]
+    plan: Plan, study: Study | None, jobs: int | None, fresh: bool, quiet: bool, notes: Iterable[str]
 ) -> None:
     """Run what is not finished, write tables, figures and report, and print the main table."""
     check_report_packages()
     settings = plan.settings(plan.entries[0], plan.seeds[0])
+    with prepared(plan.folder, plan.tasks, settings, fresh, quiet, notes) as (benchmark, observer):
+        for task in plan.tasks:
+            if task.kind == "online" and (result := finished_result(task)):
+                check_same_data(result, benchmark, task.folder)
+        problems = run_tasks(plan.tasks, jobs or available_cores(), observer)
+        results = collect_results(plan if study else include_earlier_runs(plan), problems)
+        table = write_comparison(results, study)
     console = SteadyConsole(quiet=quiet)
-    with make_observer(quiet) as observer:
-        benchmark = load_data(settings, observer)  # fills the cache once, before many processes need it
-        make_learners(benchmark.source, 1, 0, settings.options)  # a wrong backbone fails here, not in every process
-        with locked_folder(plan.folder, settings=("out",)):
-            _check_no_single_run(plan.folder)
-            if fresh:
-                delete_results(plan.tasks)
-            for note in notes:
-                observer.note(note)
-            for task in plan.tasks:
-                if task.kind == "online" and (result := finished_result(task)):
-                    check_same_data(result, benchmark, task.folder)
-            problems = run_tasks(plan.tasks, jobs or available_cores(), observer)
-            results = collect_results(plan if study else include_earlier_runs(plan), problems)
-            table = write_comparison(results, study)
     if not print_table(console, table):
         console.print_line("The terminal is too narrow for the classes. They are in the report.")
+    console.print_line(f"{plan.folder}/report.html")
     if quiet:
         print(plan.folder)
-    else:
-        console.print_line(f"{plan.folder}/report.html")
     if problems:
         failed = " ".join(f"{name}: {problem}" for name, problem in problems.items())
         raise CrodoboError(f"{len(problems)} of {len(plan.tasks)} runs failed. The table shows the others. {failed}")
+
+
+@contextmanager
+def prepared(
+    folder: Path, tasks: Sequence[Task], settings: RunSettings, fresh: bool, quiet: bool, notes: Iterable[str]
+) -> Iterator[tuple[Benchmark, QuietView]]:
+    """The data of many runs and an observer, with their folder locked. What would fail in every run fails here."""
+    with make_observer(quiet) as observer:
+        benchmark = load_data(settings, observer)  # fills the cache once, before many processes need it
+        make_learners(benchmark.source, 1, 0, settings.options)
+        with locked_folder(folder, settings=("out",)):
+            if (folder / "result.json").exists():
+                raise CrodoboError(f"{folder} holds a single run.", "Choose another result folder.", settings=("out",))
+            for task in tasks if fresh else ():
+                if task.kind != "warm-up":
+                    shutil.rmtree(task.folder, ignore_errors=True)
+                task.warm_start.unlink(missing_ok=True)
+            for note in notes:
+                observer.note(note)
+            yield benchmark, observer
 
 
 def print_table(console: Console, table: ResultTable) -> bool:
@@ -92,17 +105,3 @@ def list_studies() -> None:
     for name, study in STUDIES.items():
         table.add_row(name, f"{study.shows}; {len(study.entries)} runs for each seed")
     Console().print(table, highlight=False)
-
-
-def _check_no_single_run(folder: Path) -> None:
-    """Refuse a folder with the report of a single run, which would be overwritten."""
-    if (folder / "result.json").exists():
-        raise CrodoboError(f"{folder} holds a single run.", "Choose another result folder.", settings=("out",))
-
-
-def delete_results(tasks: Sequence[Task]) -> None:
-    """Delete the results and warm starts of tasks."""
-    for task in tasks:
-        if task.kind != "warm-up":
-            shutil.rmtree(task.folder, ignore_errors=True)
-        task.warm_start.unlink(missing_ok=True)

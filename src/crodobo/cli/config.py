@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from crodobo.cli.given import Given
 from crodobo.cli.help import MethodCommand, SettingsCommand
-from crodobo.cli.options import COMMANDS, CONTEXT, Command, Setting, takes
+from crodobo.cli.options import COMMANDS, Command, Setting, command_group, takes
 from crodobo.config import MethodSettings
 
 
@@ -25,14 +25,7 @@ class ForRun(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-config = typer.Typer(
-    cls=ForRun,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings=CONTEXT,
-    help="Print the settings that a command would use and where each comes from: command line, environment, file, "
-    "preset or default.",
-)
+config = command_group(cls=ForRun, help="Print the settings that a command would use, and where each comes from.")
 
 
 def _shower(name: str, command: Command) -> Callable[..., None]:
@@ -75,7 +68,7 @@ def effective(given: Given) -> Iterator[tuple[str, tuple[str, ...], Any, str]]:
         if holder is None:
             continue  # the data of a built-in benchmark, the views of a preset
         value, came_from = getattr(holder, setting.field_name), origin(setting)
-        if setting.marker.by_method and not given.command.one_method and came_from == "default":
+        if setting.spelling.get("by_method") and not given.command.one_method and came_from == "default":
             value = None
         path = () if holder is beside else setting.path
         yield setting.field_name if path else setting.keys[0], path, value, came_from

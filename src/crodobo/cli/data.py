@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crodobo.cli.options import CONTEXT
+from crodobo.cli.options import command_group
 from crodobo.errors import BadData, BadSettings
 
 if TYPE_CHECKING:
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from crodobo.data.check import Finding
 
-data = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=CONTEXT)
+data = command_group()
 
 
 @data.callback(invoke_without_command=True)
 def list_all(context: typer.Context) -> None:
-    """List the presets: what each is, where to get it, its licence, and what its folder must look like."""
+    """List the presets: what each is, where to get it, its licence, and its folder."""
     if context.invoked_subcommand:
         return
     from rich.console import Console
@@ -51,9 +51,8 @@ def check(
     from crodobo.data.presets import get_preset
 
     if folder is None and (source is None or target is None):
-        raise BadSettings(
-            "The folder of the data is missing.", "Give it, or both domains.", settings=("source", "target")
-        )
+        problem = "The folder of the data is missing."
+        raise BadSettings(problem, "Give it, or both domains.", settings=("source", "target"))
     preset = get_preset(name)
     paths = {"folder": folder, "source": source, "target": target}
     settings = DataSettings.of(**{side: path.expanduser().absolute() for side, path in paths.items() if path})

@@ -6,34 +6,35 @@ from crodobo.config import nearest
 from crodobo.errors import CrodoboError
 
 
-def sentence(error: CrodoboError, options: dict[str, str]) -> str:
+def sentence(error: CrodoboError, options: dict[str, list[str]]) -> str:
     """An error with the options of the settings that it names, where the command has them.
 
     >>> error = CrodoboError("The source is missing.", "Name a folder.", settings=("source", "tau"))
-    >>> sentence(error, {"source": "--source"})
+    >>> sentence(error, {"source": ["--source"]})
     'The source is missing. Name a folder. (see --source)'
     """
-    named = [options[name] for name in error.settings if name in options]
+    named = [options[name][0] for name in error.settings if name in options]
     return f"{error} (see {', '.join(named)})" if named else str(error)
 
 
 def usage_sentence(error: Any) -> str:
     """An error of the command line itself; an option that does not exist gets the nearest one."""
-    if option := getattr(error, "option_name", ""):
-        near = nearest(option, options_of(error.ctx.command, every=True))
+    if type(error).__name__ == "NoSuchOption":
+        near = nearest(error.option_name, spellings_of(error.ctx.command))
         hint = f"Did you mean {near}?" if near else f"`{error.ctx.command_path} --help` lists the options."
-        return f"There is no option {option}. {hint}"
+        return f"There is no option {error.option_name}. {hint}"
     return " ".join(error.format_message().split())
 
 
-def options_of(command: Any, every: bool = False) -> dict[str, str]:
-    """The options of a command by the name of their setting, or each by itself."""
-    options = [
-        each for each in command.params if each.param_type_name == "option" and not getattr(each, "hidden", False)
-    ]
-    if every:
-        return {name: name for each in options for name in (*each.opts, *each.secondary_opts)}
-    return {each.name: each.opts[0] for each in options}
+def options_of(command: Any) -> dict[str, list[str]]:
+    """The spellings of the options that the help of a command shows, by the name of their setting."""
+    shown = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+    return {each.name: [*each.opts, *each.secondary_opts] for each in shown}
+
+
+def spellings_of(command: Any) -> list[str]:
+    """All spellings of the options that the help of a command shows."""
+    return [name for names in options_of(command).values() for name in names]
 
 
 def command_of(command: Any, words: list[str]) -> Any:

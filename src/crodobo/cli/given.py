@@ -2,14 +2,14 @@
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from crodobo.burn.relaunch import relaunch
-from crodobo.cli.errors import options_of
+from crodobo.cli.errors import spellings_of
 from crodobo.cli.options import KNOWN, RUN, SETTINGS, Command
 from crodobo.cli.resolve import Chosen, check_name, choose
 from crodobo.config import MethodSettings, SessionSettings, Settings, nearest
@@ -34,15 +34,15 @@ class Given:
     command: Command
     values: dict[str, Any]
     origins: dict[str, str]
-    options: tuple[str, ...]  # all that the command takes, to suggest one for a typo
+    options: list[str]  # all that the command takes, to suggest one for a typo
 
     @classmethod
     def read(cls, command: Command, typed: dict[str, Any], config: Path | None, context: "Context") -> Self:
         """Read all layers. Settings that only another command has are passed over in the file and the environment."""
-        given = cls(command, {}, {}, tuple(options_of(context.command, every=True)))
-        if config := config or (Path(os.environ[FILE]) if os.environ.get(FILE) else None):
-            for name, value in read_file(config):
-                given._take(name, value, f"file {config}", config.expanduser().absolute().parent)
+        given = cls(command, {}, {}, spellings_of(context.command))
+        if file := config or os.environ.get(FILE):
+            for name, value in read_file(Path(file)):
+                given._take(name, value, f"file {file}", Path(file).expanduser().absolute().parent)
         for name, variable in read_environment():
             given._take(name, os.environ[variable], f"{ENVIRONMENT} {variable}", Path.cwd())
         extra, pairs = parse_extra(context.args), parse_pairs(context.params.get("pairs") or [])
@@ -71,7 +71,7 @@ class Given:
         """Settle what the preset decides, and refuse names that no method knows."""
         own = [name for name in self.values if name not in self.command.settings]
         if own or self.command.one_method:
-            self._check_own(own, self._method)
+            self._check_own(own)
         with self._blamed():
             return choose(self.values, self.command.sides)
 
@@ -79,32 +79,26 @@ class Given:
     def _method(self) -> str:
         return str(self.values.get("method", RUN.settings["method"].default))
 
-    def _check_own(self, own: list[str], method: str) -> None:
+    def _check_own(self, own: list[str]) -> None:
         """Settings that are not of all methods must be of this one; those of another may be in a file."""
         from crodobo.methods import REGISTRY
 
-        check_name("method", method, REGISTRY)
+        check_name("method", self._method, REGISTRY)
         theirs = {name: kind.Settings.model_fields for name, kind in REGISTRY.items()}
-        mine = theirs[method] if self.command.one_method else {}
+        mine = theirs[self._method] if self.command.one_method else {}
         for name in own:
-            if name in mine:
-                continue
             having = [each for each, fields in theirs.items() if name in fields]
-            if having and self.origins[name] != TYPED:
+            origin = self.origins[name]
+            if having and name not in mine and origin == TYPED:
+                problem = f"The method {self._method} has no setting {name}."
+                raise BadSettings(problem, f"Methods with it: {', '.join(having)}.")
+            if having and name not in mine:
                 del self.values[name]
-            elif having:
-                raise BadSettings(
-                    f"The method {method} has no setting {name}.", f"Methods with it: {', '.join(having)}."
-                )
-            else:
-                raise self._unknown(name, mine)
-
-    def _unknown(self, name: str, mine: Iterable[str]) -> BadSettings:
-        origin = self.origins[name]
-        near = nearest(name, [*mine, *(self.options if origin == TYPED else KNOWN)])
-        what = f"option {_spelled(name, origin)}" if origin == TYPED else f"setting {_spelled(name, origin)} ({origin})"
-        remedy = f"Did you mean {_spelled(near, origin)}?" if near else "`crodobo config` shows all settings."
-        return BadSettings(f"There is no {what}.", remedy)
+            elif not having:
+                near = nearest(name, [*mine, *(self.options if origin == TYPED else KNOWN)])
+                kind, place = ("option", "") if origin == TYPED else ("setting", f" ({origin})")
+                remedy = f"Did you mean {_spelled(near, origin)}?" if near else "`crodobo config` shows all settings."
+                raise BadSettings(f"There is no {kind} {_spelled(name, origin)}{place}.", remedy)
 
     def session(self, chosen: Chosen, model: type[Session]) -> Session:
         """The settings of the command's session; without a method, those that all methods share."""
@@ -157,22 +151,20 @@ def read_file(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _read_table(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    nested = {each.field_name: each for each in SETTINGS.values() if path and each.path == path}
+    nested = {each.field_name: each.name for each in SETTINGS.values() if path and each.path == path}
     for key, value in table.items():
         name = key.replace("-", "_")
         if isinstance(value, dict) and name in TABLES:
             yield from _read_table(value, TABLES[name])
         else:
-            setting = nested.get(name) or KNOWN.get(name)
-            yield setting.name if setting else name, value
+            yield nested.get(name) or _name(name), value
 
 
 def read_environment() -> Iterator[tuple[str, str]]:
     """The settings in the environment: each name, and the variable that sets it."""
     for variable, value in os.environ.items():
         if variable.startswith(PREFIX) and variable not in NOT_SETTINGS and value:
-            name = variable.removeprefix(PREFIX).lower()
-            yield KNOWN[name].name if name in KNOWN else name, variable
+            yield _name(variable.removeprefix(PREFIX).lower()), variable
 
 
 def parse_extra(words: list[str]) -> dict[str, Any]:
@@ -205,8 +197,15 @@ def parse_pairs(pairs: list[str]) -> dict[str, str]:
     >>> parse_pairs(["gamma=2", "weight=0.5"])
     {'gamma': '2', 'weight': '0.5'}
     """
+    found = {}
     for pair in pairs:
-        if "=" not in pair:
+        name, equals, value = pair.partition("=")
+        if not equals:
             raise BadSettings(f"--set {pair} has no value.", "Write --set NAME=VALUE.")
-    parts = [pair.split("=", 1) for pair in pairs]
-    return {KNOWN[name].name if name in KNOWN else name: value for name, value in parts}
+        found[_name(name)] = value
+    return found
+
+
+def _name(key: str) -> str:
+    """The name of the setting that is called so in the environment or in a file."""
+    return KNOWN[key].name if key in KNOWN else key

@@ -17,7 +17,12 @@ class SettingsCommand(TyperCommand):
         groups: dict[str, list[Any]] = {}
         for each in self.get_params(ctx):
             if record := each.get_help_record(ctx):
-                groups.setdefault(getattr(each, "rich_help_panel", None) or "Options", []).append(record)
+                names, text = record
+                about, bracket, facts = text.partition("  [")
+                if not facts:  # a switch that is off by default
+                    names = names.partition(" / --no-")[0]
+                text = about + bracket + facts.replace(" ", "\N{NO-BREAK SPACE}")
+                groups.setdefault(getattr(each, "rich_help_panel", None) or "Options", []).append((names, text))
         for group, records in groups.items():
             with formatter.section(group):
                 formatter.write_dl(records)

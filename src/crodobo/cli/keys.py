@@ -6,14 +6,11 @@ from typing import Annotated
 
 import typer
 
-from crodobo.cli.options import CONTEXT
+from crodobo.cli.options import command_group
 
-keys = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings=CONTEXT,
+keys = command_group(
     help="Create, remove and list API keys of a service. A running service sees a change at its next request.",
+    no_args_is_help=True,
 )
 File = Annotated[Path, typer.Argument(help="File for `crodobo serve --keys`; it only holds hashes of the keys.")]
 Name = Annotated[str, typer.Argument(help="Name of the client.")]
@@ -23,9 +20,7 @@ Name = Annotated[str, typer.Argument(help="Name of the client.")]
 def add(
     file: File,
     name: Name,
-    admin: Annotated[
-        bool, typer.Option("--admin", help="Also allow to pause, resume, reset and checkpoint the service.")
-    ] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="Also allow pausing and resetting the service.")] = False,
 ) -> None:
     """Create a key and print it once."""
     from crodobo.serve.keys import add_key

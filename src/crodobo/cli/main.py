@@ -18,7 +18,7 @@ from crodobo.cli.errors import command_of, options_of, sentence, usage_sentence
 from crodobo.cli.help import MethodCommand, SettingsCommand
 from crodobo.cli.keys import keys
 from crodobo.cli.methods import methods
-from crodobo.cli.options import CONTEXT
+from crodobo.cli.options import command_group
 from crodobo.cli.run import run
 from crodobo.cli.send import send
 from crodobo.cli.serve import serve
@@ -27,13 +27,7 @@ from crodobo.errors import CrodoboError, Interrupted
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has a copy of click, and does not export this
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings=CONTEXT,
-)
+app = command_group(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command(cls=MethodCommand)(adapt)
 app.command(cls=MethodCommand)(run)
 app.command(cls=MethodCommand)(serve)

@@ -1,14 +1,12 @@
 """`crodobo audit membership`: can an attacker tell from the weights who was in the stream?"""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from crodobo.cli.given import Given
 from crodobo.cli.options import MEMBERSHIP, Fresh, Out, Quiet, takes
-
-if TYPE_CHECKING:
-    from crodobo.audit.membership.plan import ShadowPlan
+from crodobo.errors import CrodoboError
 
 
 @takes(MEMBERSHIP)
@@ -37,71 +35,38 @@ def membership(
     """
     given.prepare_process()
 
+    from crodobo.audit.membership.findings import check_same_images, find
     from crodobo.audit.membership.plan import ShadowPlan
+    from crodobo.audit.membership.report import in_words, write_membership
+    from crodobo.audit.membership.work import AUDITING, load_scores
     from crodobo.cli.compare import choose_methods
-    from crodobo.cli.comparison import default_folder
+    from crodobo.cli.comparison import default_folder, prepared, print_table
+    from crodobo.cli.console import SteadyConsole
+    from crodobo.engine import available_cores
+    from crodobo.evaluate.comparison import run_tasks
 
     names, _ = choose_methods(methods, offline=False)
     chosen = given.for_plan()
     seed = chosen.options.pop("seed", 0)
-    name = "membership" if passes == 1 else f"membership-passes{passes}"
-    usual = default_folder(name if seed == 0 else f"{name}-seed{seed}", chosen)
-    plan = ShadowPlan(
-        folder=out or usual,
-        benchmark=chosen.benchmark,
-        methods=tuple(names),
-        runs=runs,
-        seed=seed,
-        passes=passes,
-        options=chosen.options,
-        run=chosen.run,
-    )
-    _carry_out_and_show(plan, jobs, fresh, quiet, list(chosen.notes))
-
-
-def _carry_out_and_show(plan: "ShadowPlan", jobs: int | None, fresh: bool, quiet: bool, notes: list[str]) -> None:
-    """Run what is not done yet, attack, write the files, and print what it means."""
-    from crodobo.audit.membership.findings import check_same_images, find
-    from crodobo.audit.membership.report import in_words, write_membership
-    from crodobo.audit.membership.work import AUDITING, load_scores
-    from crodobo.cli.comparison import delete_results, print_table
-    from crodobo.cli.console import SteadyConsole
-    from crodobo.cli.progress import make_observer
-    from crodobo.engine import available_cores
-    from crodobo.errors import CrodoboError
-    from crodobo.evaluate.comparison import run_tasks
-    from crodobo.evaluate.run import load_data
-    from crodobo.nn.learner import make_learners
-    from crodobo.storage.lock import locked_folder
-
+    name = f"membership{f'-passes{passes}' if passes > 1 else ''}{f'-seed{seed}' if seed else ''}"
+    folder = out or default_folder(name, chosen)
+    plan = ShadowPlan(folder, chosen.benchmark, tuple(names), runs, seed, passes, chosen.options, chosen.run)
     settings = plan.settings(plan.methods[0])
-    with make_observer(quiet) as observer:
-        benchmark = load_data(settings, observer)  # made once, before many processes would
-    make_learners(benchmark.source, 1, 0, settings.options)  # is there a backbone?
-    console = SteadyConsole(quiet=quiet)
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    with locked_folder(plan.folder):
-        if fresh:
-            delete_results(plan.tasks)
-        for note in notes:
-            say(note)
+    with prepared(folder, plan.tasks, settings, fresh, quiet, chosen.notes) as (benchmark, observer):
         check_same_images(plan, benchmark)
-        with make_observer(quiet) as observer:
-            problems = run_tasks(plan.tasks, jobs or available_cores(), observer, AUDITING)
-        say("attacking the final weights of each run, with the others as shadows")
+        problems = run_tasks(plan.tasks, jobs or available_cores(), observer, AUDITING)
+        observer.note("attacking the final weights of each run, with the others as shadows")
         failed = {task.settings.method for task in plan.shadows if load_scores(task) is None}
         findings = [find(plan, benchmark, method) for method in plan.methods if method not in failed]
-        if findings and not print_table(console, write_membership(plan, findings)):
-            say("the rest of the table is in membership.md; the terminal is too narrow for it")
+        table = write_membership(plan, findings) if findings else None
+    console = SteadyConsole(quiet=quiet)
+    if table and not print_table(console, table):
+        console.print_line("The terminal is too narrow for the whole table. It is in membership.md.")
     for finding in findings:
-        say(in_words(finding))
+        console.print_line(in_words(finding))
+    console.print_line(f"{folder}/membership.png")
     if quiet:
-        print(plan.folder)
-    else:
-        say(f"{plan.folder}/membership.png")
+        print(folder)
     if problems:
-        texts = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-        raise CrodoboError(f"{len(problems)} shadow runs failed, and their methods are left out ({texts})")
+        texts = " ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise CrodoboError(f"{len(problems)} shadow runs failed, and their methods are left out. {texts}")

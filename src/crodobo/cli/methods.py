@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show the settings that only this method has.")] = None,
 ) -> None:
-    """List the methods: what each does, the protocols it runs under, whether it keeps target data."""
+    """List the methods and what each does, or the settings of one."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,6 +1,7 @@
 """Names of result folders, which tell results with different settings apart."""
 
 import hashlib
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +31,19 @@ def run_name(settings: "RunSettings") -> str:
     """
     options = settings.options
     name = f"{settings.benchmark.replace('/', '-')}-{settings.method}-k{options.learners}-seed{options.seed}"
-    for part in (settings, options):
-        for field, info in type(part).model_fields.items():
-            value = getattr(part, field)
-            if field not in UNNAMED and value != info.default:
-                name += as_name(field, value)
-    return name + as_data_name(settings.data)
+    return name + _changed(settings, UNNAMED) + _changed(options, UNNAMED) + as_data_name(settings.data)
+
+
+def _changed(settings: BaseModel, unnamed: Container[str]) -> str:
+    """The settings that differ from their defaults."""
+    values = ((name, getattr(settings, name), info) for name, info in type(settings).model_fields.items())
+    return "".join(
+        as_name(name, value) for name, value, info in values if value != info.default and name not in unnamed
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
 def as_name(setting: str, value: Any) -> str:
@@ -46,6 +54,8 @@ def as_name(setting: str, value: Any) -> str:
     """
     if isinstance(value, tuple):
         value = "-".join(map(str, value))
+    if isinstance(value, BaseModel):
+        value = _digest(value.model_dump_json())
     text = value.stem if isinstance(value, Path) else "" if value is True else str(value)
     text = text.translate(str.maketrans("/", "-", "()"))
     return f"-{setting.replace('_', '-')}{'-' if text[:1].isalpha() else ''}{text}"
@@ -62,12 +72,4 @@ def as_data_name(data: DataSettings | None) -> str:
     if data is None:
         return ""
     paths = [str(path) for path in (data.folder, data.source, data.target) if path]
-    name = f"-at-{hashlib.sha256(repr(paths).encode()).hexdigest()[:6]}" if paths else ""
-    for field, info in type(data).model_fields.items():
-        value = getattr(data, field)
-        if field in ("folder", "source", "target") or value == info.default:
-            continue
-        if isinstance(value, BaseModel):
-            value = hashlib.sha256(value.model_dump_json().encode()).hexdigest()[:6]
-        name += as_name(field, value)
-    return name
+    return (f"-at-{_digest(repr(paths))}" if paths else "") + _changed(data, ("folder", "source", "target"))

@@ -7,7 +7,7 @@ with a `Command` which models it takes, and gets what was set as a `Given`.
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from crodobo.config import Option, SessionSettings, Settings
+from crodobo.config import SessionSettings, Settings
 from crodobo.evaluate.settings import ComparisonSettings, RunSettings
 from crodobo.inbox.settings import AdaptSettings
 from crodobo.serve.settings import AddressSettings, ServeSettings
@@ -28,7 +28,11 @@ Out = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
 TYPES = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-SEPARATOR = "; "
+
+
+def command_group(**more: Any) -> typer.Typer:
+    """A command with commands of its own, in the style of all others."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=CONTEXT, **more)
 
 
 @dataclass(frozen=True)
@@ -49,20 +53,28 @@ class Setting:
     @cached_property
     def unpacked(self) -> tuple[Any, list[Any]]:
         """The type without `None` and `Annotated`, and all that was in `Annotated`."""
-        return unpack(self.field)
+        kind, constraints = self.field.annotation, list(self.field.metadata)
+        while True:
+            if get_origin(kind) is Annotated:
+                kind, *more = get_args(kind)
+                constraints += [each for part in more for each in getattr(part, "metadata", [part])]
+            elif NoneType in get_args(kind):
+                kind = next(each for each in get_args(kind) if each is not NoneType)
+            else:
+                return kind, constraints
 
     @property
-    def marker(self) -> Option:
+    def spelling(self) -> dict[str, Any]:
+        """What `crodobo.config.setting` was told of the option."""
         extra = self.field.json_schema_extra
-        option = extra.get("option") if isinstance(extra, dict) else None
-        return option if isinstance(option, Option) else Option()
+        return extra if isinstance(extra, dict) else {}
 
     @property
     def spellings(self) -> list[str]:
         """As typer takes them: `["--benchmark", "--preset"]`, `["--grey/--colour"]`."""
         plain = f"--{self.field_name}".replace("_", "-")
         switch = f"{plain}/--no-{plain[2:]}" if self.unpacked[0] is bool else plain
-        return (self.marker.names or switch).split()
+        return (self.spelling.get("names") or switch).split()
 
     @property
     def keys(self) -> list[str]:
@@ -71,7 +83,7 @@ class Setting:
 
     @property
     def is_path(self) -> bool:
-        return self.unpacked[0] is Path or self.marker.metavar == "FILE"
+        return self.unpacked[0] is Path or self.spelling.get("metavar") == "FILE"
 
     @property
     def help(self) -> str:
@@ -80,20 +92,24 @@ class Setting:
         >>> RUN.settings["running_weight"].help
         'Weight of the running statistics in `mixed`.  [default: 0.8; 0 to 1]'
         """
-        facts = [f"default: {self._default}"] if self._default else []
-        facts += [self._bounds] if self._bounds else []
-        return f"{self.field.description}{f'  [{SEPARATOR.join(facts)}]' if facts else ''}"
+        facts = "; ".join(fact for fact in (self._default and f"default: {self._default}", self._bounds) if fact)
+        return f"{self.field.description}  [{facts}]" if facts else f"{self.field.description}"
 
     @property
     def _default(self) -> str:
-        if self.marker.by_method:
+        """The default for people. A switch that is off needs none."""
+        if self.spelling.get("by_method"):
             return "the method's"
         if isinstance(self.default, bool):
-            names = self.spellings[0].split("/") if self.marker.names else ("yes", "no")
-            return names[not self.default].lstrip("-")
+            positive, negative = self.spellings[0].split("/")
+            if negative.startswith("--no-"):
+                return "yes" if self.default else ""
+            return (positive if self.default else negative).lstrip("-")
         if isinstance(self.default, tuple):
             return ",".join(map(str, self.default))
-        return str(self.default) if isinstance(self.default, str | int | float) else ""
+        if isinstance(self.default, float):
+            return f"{self.default:g}"
+        return str(self.default) if isinstance(self.default, str | int) else ""
 
     @property
     def _bounds(self) -> str:
@@ -109,27 +125,11 @@ class Setting:
         """The option as a parameter of a command. Values stay text: the model checks them, wherever they come from."""
         kind, _ = self.unpacked
         choices = f"[{'|'.join(get_args(kind))}]" if get_origin(kind) is Literal else ""
-        metavar = None if kind is bool else self.marker.metavar or choices or TYPES.get(kind, "TEXT")
+        metavar = None if kind is bool else self.spelling.get("metavar") or choices or TYPES.get(kind, "TEXT")
         option = typer.Option(
             *self.spellings, help=self.help, metavar=metavar, rich_help_panel=self.group, show_default=False
         )
-        hint: Any = bool | None if kind is bool else str | None
-        return inspect.Parameter(
-            self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[hint, option]
-        )
-
-
-def unpack(field: FieldInfo) -> tuple[Any, list[Any]]:
-    """The type of a field without `None` and `Annotated`, and all that was in `Annotated`."""
-    kind, constraints = field.annotation, list(field.metadata)
-    while True:
-        if get_origin(kind) is Annotated:
-            kind, *more = get_args(kind)
-            constraints += [each for part in more for each in getattr(part, "metadata", [part])]
-        elif NoneType in get_args(kind):
-            kind = next(each for each in get_args(kind) if each is not NoneType)
-        else:
-            return kind, constraints
+        return _parameter(self.name, bool | None if kind is bool else str | None, option)
 
 
 def settings_of(
@@ -138,11 +138,10 @@ def settings_of(
     """All settings of a model, those of the models in it too."""
     defaults = defaults or getattr(model, "METHOD_DEFAULTS", {})
     for name, field in model.model_fields.items():
-        kind, _ = unpack(field)
         first = next(base for base in reversed(model.__mro__) if name in getattr(base, "model_fields", ()))
-        group = getattr(first, "TITLE", "")
-        setting = Setting(name, path, field, defaults.get(name, field.default), group)
-        if inspect.isclass(kind) and issubclass(kind, Settings) and not setting.marker.names:
+        setting = Setting(name, path, field, defaults.get(name, field.default), getattr(first, "TITLE", ""))
+        kind, _ = setting.unpacked
+        if inspect.isclass(kind) and issubclass(kind, Settings) and not setting.spelling.get("names"):
             yield from settings_of(kind, (*path, name), defaults)
         else:
             yield setting
@@ -152,22 +151,23 @@ def settings_of(
 class Command:
     """Which settings a command takes.
 
-    `beside` is a model with further settings, `without` names those that the command does not take, and `sides` are
-    the paths that images of the user's own need.
+    `beside` is a model with further settings, `without` names those that the command does not take, `sides` are the
+    paths that images of the user's own need, and `no_default` names settings whose default this command cannot use.
     """
 
     session: type[SessionSettings]
     beside: type[Settings] | None = None
     without: tuple[str, ...] = ()
     sides: tuple[str, ...] = ("source", "target")
+    no_default: tuple[str, ...] = ()
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
         """By name; what only this command has comes first."""
         beside = settings_of(self.beside, ("beside",)) if self.beside else ()
         shared = sorted(settings_of(self.session), key=lambda setting: setting.group != self.session.TITLE)
-        every = {setting.name: setting for setting in (*beside, *shared)}
-        return {name: setting for name, setting in every.items() if name not in self.without}
+        every = {setting.name: setting for setting in (*beside, *shared) if setting.name not in self.without}
+        return every | {name: replace(every[name], default=None) for name in self.no_default}
 
     @property
     def one_method(self) -> bool:
@@ -178,7 +178,7 @@ class Command:
 NO_TARGET = ("target", "target_columns")
 PER_RUN = ("method", "learners", "burn", "parallel", "threads", "prove_every", "log", "sign_key")
 RUN = Command(RunSettings)
-ADAPT = Command(AdaptSettings, without=NO_TARGET, sides=("source",))
+ADAPT = Command(AdaptSettings, None, NO_TARGET, ("source",), ("benchmark",))
 SERVE = Command(ServeSettings, AddressSettings, NO_TARGET, ("source",))
 COMPARE = Command(RunSettings, ComparisonSettings, (*PER_RUN, "seed"))
 STUDY = Command(RunSettings, ComparisonSettings, (*COMPARE.without, "methods", "offline", "epochs"))
@@ -186,6 +186,10 @@ MEMBERSHIP = Command(RunSettings, without=(*PER_RUN, "order", "guard", "stream_s
 COMMANDS = {"run": RUN, "adapt": ADAPT, "serve": SERVE, "compare": COMPARE}
 SETTINGS = {name: each for command in COMMANDS.values() for name, each in command.settings.items()}
 KNOWN = {key: setting for setting in SETTINGS.values() for key in setting.keys}
+
+
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 
 def takes(command: Command) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -199,9 +203,9 @@ def takes(command: Command) -> Callable[[Callable[..., None]], Callable[..., Non
     keyword = inspect.Parameter.KEYWORD_ONLY
     file = typer.Option("--config", metavar="FILE", help="TOML file with settings; `crodobo config --toml` writes one.")
     pair = typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the method; may be repeated.")
-    general = [inspect.Parameter("config", keyword, default=None, annotation=Annotated[Path | None, file])]
+    general = [_parameter("config", Path | None, file)]
     if command.one_method:
-        general.append(inspect.Parameter("pairs", keyword, default=None, annotation=Annotated[list[str] | None, pair]))
+        general.append(_parameter("pairs", list[str] | None, pair))
     context = inspect.Parameter("context", keyword, annotation=typer.Context)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

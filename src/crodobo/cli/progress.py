@@ -1,7 +1,7 @@
 """The progress of a command: live bars in a terminal, plain lines in logs and pipes, or nothing."""
 
 import time
-from types import TracebackType
+from pathlib import Path
 from typing import Self
 
 from rich.progress import TaskID
@@ -68,10 +68,14 @@ class QuietView(Observer):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def already_finished(self, folder: Path) -> None:
+        self.note(f"The run in {folder} is finished already. Run it again with --fresh.")
+
+    def show(self, name: str, done: int, total: int | None, numbers: str = "") -> None:
+        """Show that this much of something is done."""
 
 
 class PlainView(QuietView):
@@ -88,9 +92,12 @@ class PlainView(QuietView):
     def note(self, text: str) -> None:
         self._print(text)
 
-    def reading(self, done: int, total: int) -> None:
+    def show(self, name: str, done: int, total: int | None, numbers: str = "") -> None:
         if self._due() or done == total:
-            self._print(f"decoding the source into the cache: {done}/{total}")
+            self._print(f"{name}: {done}/{total}{' · ' if numbers else ''}{numbers}")
+
+    def reading(self, done: int, total: int) -> None:
+        self.show("decoding the source into the cache", done, total)
 
     def warming_up(self, steps: int) -> None:
         self._steps = steps
@@ -148,60 +155,58 @@ class LiveView(QuietView):
         self._console = console
         self.bars = make_bars(console)
         self._queries = 0
-        self._current: TaskID | None = None  # the warm-up or the stream
-        self._reading: TaskID | None = None
-        self._all_jobs: TaskID | None = None
-        self._job_bars: dict[str, TaskID] = {}
+        self._shown: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
         self.bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
     def note(self, text: str) -> None:
         self._console.print_line(text)
 
+    def show(self, name: str, done: int, total: int | None, numbers: str = "") -> None:
+        if name not in self._shown:
+            self._shown[name] = self.bars.add_task(name, total=None, numbers="")
+        self.bars.update(self._shown[name], completed=done, total=total, numbers=numbers)
+
+    def _advance(self, name: str) -> None:
+        if name in self._shown:
+            self.bars.advance(self._shown[name])
+
     def reading(self, done: int, total: int) -> None:
-        if self._reading is None:
-            self._reading = self.bars.add_task("source ", total=total, numbers="decoding into the cache, only once")
-        self.bars.update(self._reading, completed=done)
+        self.show("source ", done, total, "decoding into the cache, only once")
 
     def warming_up(self, steps: int) -> None:
         if steps:
-            self._current = self.bars.add_task("warm-up", total=steps, numbers="learning the public source")
+            self.show("warm-up", 0, steps, "learning the public source")
 
     def warmed_up_step(self) -> None:
-        if self._current is not None:
-            self.bars.advance(self._current)
+        self._advance("warm-up")
 
     def streaming(self, queries: int) -> None:
         self._queries = queries
-        numbers = "" if queries else "waiting for files"
-        self._current = self.bars.add_task("stream ", total=queries or None, numbers=numbers)
+        self.show("stream ", 0, queries or None, "" if queries else "waiting for files")
 
     def query(self, counts: Counts) -> None:
         done, total = done_and_total(counts, self._queries)
-        if done and self._current is not None:
-            self.bars.update(self._current, completed=done, total=total, numbers=describe(counts))
+        if done:
+            self.show("stream ", done, total, describe(counts))
 
     def jobs(self, total: int, finished: int) -> None:
-        numbers = f"{finished} already finished" if finished else ""
-        self._all_jobs = self.bars.add_task("all runs", total=total, completed=finished, numbers=numbers)
+        self.show("all runs", finished, total, f"{finished} already finished" if finished else "")
 
     def job_started(self, title: str) -> None:
-        self._job_bars[title] = self.bars.add_task(title, total=None)
+        self.show(title, 0, None)
 
     def job_progress(self, title: str, done: int, total: int, text: str) -> None:
-        self.bars.update(self._job_bars[title], completed=done, total=total, numbers=text)
+        self.show(title, done, total, text)
 
     def job_ended(self, title: str, problem: str | None) -> None:
-        if title in self._job_bars:
-            self.bars.remove_task(self._job_bars.pop(title))
-        if self._all_jobs is not None:
-            self.bars.advance(self._all_jobs)
+        if title in self._shown:
+            self.bars.remove_task(self._shown.pop(title))
+        self._advance("all runs")
         if problem:
             self.note(f"{title}: FAILED: {problem}")

@@ -117,9 +117,9 @@ def check_benchmark(name: str) -> None:
         raise BadSettings(f"There is no benchmark {name!r}.", f"Did you mean {near}?", settings=("benchmark",))
 
 
-def check_name(kind: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not known, and suggest the nearest."""
+def check_name(kind: str, name: str, known: Iterable[str], setting: str = "") -> None:
+    """Refuse a name that is not known, and suggest the nearest. `setting` is where it is given, if not in `kind`."""
     if name not in (names := list(known)):
         near = nearest(name, names)
         remedy = f"Did you mean {near}?" if near else f"Choose one of {', '.join(names)}."
-        raise BadSettings(f"There is no {kind} {name!r}.", remedy, settings=(kind,))
+        raise BadSettings(f"There is no {kind} {name!r}.", remedy, settings=(setting or kind,))

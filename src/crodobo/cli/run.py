@@ -17,10 +17,10 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Adapt to a labelled target query by query, predict, erase; write numbers, curve, report and model.
+    """Adapt to a labelled stream, score the predictions, and write a report.
 
-    The target is that of a benchmark, or your own images (--source and --target). For a stream without labels there
-    is `crodobo adapt`. The same command goes on where it was stopped.
+    The images are those of a benchmark, or your own (--source and --target). For images without labels there is
+    `crodobo adapt`. The same command goes on where it was stopped.
     """
     given.prepare_process()
 

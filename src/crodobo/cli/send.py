@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,10 +32,7 @@ def send(
     batch: Annotated[int, typer.Option(min=1, help="Images in a request.")] = 16,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 4,
     adapt: Annotated[bool, typer.Option("--adapt/--no-adapt", help="Learn from the images, or only predict.")] = True,
-    order: Annotated[
-        Order | None,
-        typer.Option("--order", help="Which comes first.  [default: the service's]"),
-    ] = None,
+    order: Annotated[Order | None, typer.Option("--order", help="Which comes first.  [default: the service's]")] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write a column with the probability of each class.")
     ] = False,
@@ -45,21 +43,17 @@ def send(
     cert_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Longest wait for an answer.")] = 60.0,
     wait: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="Longest wait for a service that is busy or not running; half an hour for one that is loading.",
-        ),
+        float, typer.Option(min=0, metavar="SECONDS", help="Longest wait for a service that is busy or not running.")
     ] = 60.0,
     quiet: Quiet = False,
 ) -> None:
     """Send images to a service, and append a row for each to a CSV file.
 
-    It can be killed at any moment. The same command goes on with the images that have no row.
+    It can be killed at any moment. The same command goes on with the images that have no row. It waits up to half an
+    hour for a service that is loading.
     """
-    from crodobo.cli.console import Bar
     from crodobo.cli.console import files as count_of
+    from crodobo.cli.progress import make_observer
     from crodobo.client import Client
     from crodobo.client.sending import find_images
     from crodobo.client.sending import send as send_all
@@ -70,36 +64,24 @@ def send(
         raise BadSettings("A client certificate needs its key.", "Give both.", settings=("cert", "cert_key"))
     files, others = find_images(images, recursive)
     own = (cert, cert_key) if cert and cert_key else None
-    with (
-        Client(url, read_key(key_file), timeout=timeout, patience=wait, ca=ca, cert=own) as client,
-        Bar("send", quiet) as bar,
-    ):
+    key = read_key(key_file)
+    with Client(url, key, timeout=timeout, patience=wait, ca=ca, cert=own) as client, make_observer(quiet) as view:
         if client.connection.scheme == "http" and not is_loopback(client.connection.host):
-            bar.note(f"WARNING: images go to {client.connection.url} unencrypted; use https")
+            view.note(f"WARNING: images go to {client.connection.url} unencrypted; use https")
         if others:
-            bar.note(f"{count_of(len(others))} skipped, for example {others[0].name}: not the name of an image")
-        client.connection.note = bar.note
+            view.note(f"{count_of(len(others))} skipped, for example {others[0].name}: not the name of an image")
+        client.connection.note = view.note
         client.wait_until_ready(wait, loading=LOADING if wait else 0.0)
         classes = client.metadata()["parameters"]["classes"]
         client.connection.note = lambda text: None
-        file = PredictionFile(
-            predictions.expanduser().absolute(),
-            ("receipt", *(f"p({name})" for name in classes if probabilities)),
-        )
-        try:
+        columns = ("receipt", *(f"p({name})" for name in classes if probabilities))
+        with closing(PredictionFile(predictions.expanduser().absolute(), columns)) as file:
             ask = partial(client.predict_files, adapt=adapt, order=order, probabilities=probabilities)
-            sent = send_all(
-                client,
-                files,
-                file,
-                ask,
-                batch=batch,
-                concurrency=concurrency,
-                delete=delete,
-                watch=lambda sent: bar.show(sent.done, sent.total, describe(sent)),
-            )
-        finally:
-            file.close()
+
+            def show(sent: "Sent") -> None:
+                view.show("send", sent.done, sent.total, describe(sent))
+
+            sent = send_all(client, files, file, ask, batch=batch, concurrency=concurrency, delete=delete, watch=show)
     report(sent, file.path, quiet)
 
 

@@ -7,19 +7,18 @@ from crodobo.errors import BadSettings
 
 @takes(SERVE)
 def serve(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
-    """Answer images over HTTP with a model that adapts to them, and erase each query after its answer.
+    """Answer images over HTTP with a model that adapts to them, and erase them.
 
-    Speaks the Open Inference Protocol v2, and takes plain images at /v1/predict; / is a page to look at. The same
-    command goes on where it was stopped.
+    Each query is erased after its answer. The service speaks the Open Inference Protocol v2, and takes plain images at
+    /v1/predict; / is a page to look at. The same command goes on where it was stopped.
     """
     given.prepare_process()
     try:
         from crodobo.serve.server import Address
         from crodobo.serve.server import serve as serve_at
     except ImportError:
-        raise BadSettings(
-            "The service needs more packages.", 'Install them with pip install "crodobo[serve]".'
-        ) from None
+        remedy = 'Install them with pip install "crodobo[serve]".'
+        raise BadSettings("The service needs more packages.", remedy) from None
 
     from crodobo.cli.progress import make_observer
     from crodobo.serve.service import Service

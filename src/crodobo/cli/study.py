@@ -19,7 +19,7 @@ def study(
     fresh: Fresh = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run one of the paper's ablations or sensitivity studies on a benchmark; write its table, figure and a report.
+    """Run one of the paper's ablations or sensitivity studies; write its table and figure.
 
     Finished runs are kept: the same command goes on where it was stopped.
     """
@@ -38,9 +38,8 @@ def study(
     check_name("study", name, STUDIES)
     wanted, several = STUDIES[name], given.of(ComparisonSettings)
     if "stream" in given.values and any("stream" in entry.stream for entry in wanted.entries):
-        raise BadSettings(
-            f"The study {name} has streams of its own.", "Leave the stream's order out.", settings=("stream",)
-        )
+        problem = f"The study {name} has streams of its own."
+        raise BadSettings(problem, "Leave the stream's order out.", settings=("stream",))
     chosen = given.for_plan()
     plan = Plan(
         folder=out or default_folder(f"study-{name}", chosen),
@@ -50,4 +49,4 @@ def study(
         options=chosen.options,
         run=chosen.run,
     )
-    carry_out_and_show(plan, wanted, several.jobs, fresh, quiet, list(chosen.notes))
+    carry_out_and_show(plan, wanted, several.jobs, fresh, quiet, chosen.notes)

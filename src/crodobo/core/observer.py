@@ -1,5 +1,7 @@
 """Observer: the one interface through which progress is reported."""
 
+from pathlib import Path
+
 from crodobo.core.counts import Counts
 
 
@@ -11,6 +13,9 @@ class Observer:
 
     def note(self, text: str) -> None:
         """A message worth a line."""
+
+    def already_finished(self, folder: Path) -> None:
+        """The run in this folder was finished before, and is not run again."""
 
     def reading(self, done: int, total: int) -> None:
         """This many images of the source are decoded."""

@@ -20,6 +20,7 @@ from crodobo.evaluate.report.drawing import check_report_packages
 from crodobo.evaluate.settings import RunSettings
 from crodobo.session.checkpoint import NAME as CHECKPOINT
 from crodobo.session.checkpoint import delete_checkpoint, differences
+from crodobo.session.prover import is_due
 from crodobo.session.session import Session
 
 EXHIBITED = 24  # samples of the qualitative figure
@@ -47,7 +48,7 @@ def run(
         unfinished = (out / CHECKPOINT).is_file()
         if not fresh and not unfinished and (result := finished(out, settings)):
             check_same_data(result, benchmark, out)
-            session.observer.note(f"The run in {out} is finished already. Start over to run it again.")
+            session.observer.already_finished(out)
             return result
         session.load(benchmark, fresh=fresh, warm_start=warm_start)
         if session.restored:
@@ -109,7 +110,8 @@ class RunStream:
                 saved = session.checkpoint()
                 remedy = "Run the same command to go on." if saved else "No checkpoint was written; start again."
                 raise Interrupted(f"Stopped after query {record.queries} of {self.queries}.", remedy)
-        session.checkpoint()
+        if not is_due(settings.checkpoint_every, session.learned):  # else the last query has written it
+            session.checkpoint()
 
     def outcome(self, session: Session) -> Outcome:
         """The finished run, with the final model's score."""

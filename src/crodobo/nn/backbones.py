@@ -160,10 +160,10 @@ def _cannot_process(name: str, shape: tuple[int, ...], error: Exception) -> BadS
 
 
 def _unknown(name: str, known: list[str]) -> BadSettings:
-    near = difflib.get_close_matches(name, known, n=3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "timm.list_models() lists timm's names."
-    remedy = f"{hint} Use `small`, a timm name, or torchvision/NAME."
-    return BadSettings(f"There is no backbone {name!r}.", remedy, settings=("backbone",))
+    near = difflib.get_close_matches(name, known, n=2)
+    usual = "Use small, a timm name, or torchvision/NAME; timm.list_models() lists timm's names."
+    hint = f"Did you mean {' or '.join(near)}?" if near else usual
+    return BadSettings(f"There is no backbone {name!r}.", hint, settings=("backbone",))
 
 
 def _load_weights(network: nn.Module, name: str, path: Path) -> None:

@@ -71,7 +71,7 @@ def load_scores(task: ShadowTask) -> tuple[Tensor, str] | None:
     except (UnreadableTensors, KeyError, ValueError, TypeError):
         return None
     if different := differences(stored, made_of(task)):
-        raise refusal(f"{task.folder} holds a shadow run with other settings ({different}).")
+        raise refusal(f"{task.folder} holds a shadow run with other settings: {different}.")
     return scores, stamp
 
 

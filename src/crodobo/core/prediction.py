@@ -32,10 +32,10 @@ class Adaptation:
     restored: str | None = None
 
 
-def join(each: list[Adaptation]) -> Adaptation:
+def join_adaptations(each: list[Adaptation]) -> Adaptation:
     """How a method adapted, from how each of its learners did.
 
-    >>> join([Adaptation(kept=0.5), Adaptation(kept=1.0, skipped=1)])
+    >>> join_adaptations([Adaptation(kept=0.5), Adaptation(kept=1.0, skipped=1)])
     Adaptation(kept=0.75, skipped=1, bootstrap=(), held=False, restored=None)
     """
     shares = [one.kept for one in each if one.kept is not None]

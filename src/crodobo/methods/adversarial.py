@@ -46,9 +46,10 @@ class Adversarial(Alignment):
         learner.attach("adversary", lambda: self.make_adversary(learner.network.width, len(self.source.classes)))
         learner.set_momentum(self.settings.momentum)
 
-    def reverse(self, features: Tensor) -> Tensor:
-        """The features with a reversed gradient, scaled by the schedule."""
-        return reverse_gradient(features, ramp(self.progress, self.settings.ceiling))
+    def judge(self, learner: Learner, *features: Tensor) -> list[Tensor]:
+        """The adversary's logits for features whose gradient is reversed, scaled by the schedule."""
+        adversary, coefficient = learner.part("adversary"), ramp(self.progress, self.settings.ceiling)
+        return [adversary(reverse_gradient(each, coefficient)) for each in features]
 
 
 def discriminator(inputs: int, hidden: int = 1024) -> nn.Module:

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import MethodSettings, NonNegative
-from crodobo.core.prediction import Adaptation, join
+from crodobo.core.prediction import Adaptation, join_adaptations
 from crodobo.core.query import Query
 from crodobo.methods.base import Method
 from crodobo.nn.learner import Learner
@@ -46,4 +46,4 @@ class Alignment(Method):
             loss = loss + self.settings.weight * self.alignment(learner, source, target)
             return Adaptation(skipped=not learner.update(loss), bootstrap=(batch.indices,))
 
-        return join(self.engine.map(learn, self.learners))
+        return join_adaptations(self.engine.map(learn, self.learners))

@@ -100,17 +100,17 @@ class Method(ABC):
         """The position of schedules, 0 to 1: over the expected queries, or else over the first 100."""
         return min(1.0, self.steps / (self._expected or RAMP))
 
+    def draw_source(self, learner: Learner, size: int) -> SourceBatch:
+        """A bootstrap of the source for a learner, as weak views."""
+        batch = self.source.bootstrap(size, learner.generator)
+        return batch._replace(images=self.augment.weak(batch.images, learner.generator))
+
     @abstractmethod
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         """Update the learners on a query. `images` are its pixels as floats in 0..1.
 
         Pass tensors derived from the images through `query.own`, so that they are erased with the query.
         """
-
-    def draw_source(self, learner: Learner, size: int) -> SourceBatch:
-        """A bootstrap of the source for a learner, as weak views."""
-        batch = self.source.bootstrap(size, learner.generator)
-        return batch._replace(images=self.augment.weak(batch.images, learner.generator))
 
     def survey(self, images: Images) -> None:  # noqa: B027
         """Offline: look at the whole target at the start of an epoch."""

@@ -42,8 +42,7 @@ class CDAN(Adversarial):
         return discriminator(features * classes)
 
     def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
-        discriminate = learner.part("adversary")
-        logits = [discriminate(self.reverse(conditioned(each))) for each in (source, target)]
+        logits = self.judge(learner, conditioned(source), conditioned(target))
         if not self.settings.entropy_weights:
             return domain_confusion(*logits)
         weights = [1 + torch.exp(-entropies(each.logits.detach())) for each in (source, target)]

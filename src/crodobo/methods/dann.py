@@ -29,6 +29,4 @@ class DANN(Adversarial):
         return discriminator(features)
 
     def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
-        discriminate = learner.part("adversary")
-        logits = [discriminate(self.reverse(each.features)) for each in (source, target)]
-        return domain_confusion(*logits)
+        return domain_confusion(*self.judge(learner, source.features, target.features))

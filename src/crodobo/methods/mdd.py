@@ -44,7 +44,6 @@ class MDD(Adversarial):
         return nn.Sequential(nn.Linear(features, 1024), nn.ReLU(), nn.Linear(1024, classes))
 
     def alignment(self, learner: Learner, source: Encoded, target: Encoded) -> Tensor:
-        adversary = learner.part("adversary")
-        on_source, on_target = (adversary(self.reverse(each.features)) for each in (source, target))
+        on_source, on_target = self.judge(learner, source.features, target.features)
         source_labels, target_labels = source.logits.argmax(dim=1), target.logits.argmax(dim=1)
         return margin_disparity(on_source, source_labels, on_target, target_labels, self.settings.gamma)

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from crodobo.core.prediction import Adaptation, join
+from crodobo.core.prediction import Adaptation, join_adaptations
 from crodobo.core.query import Query
 from crodobo.methods.base import Method
 from crodobo.nn.learner import Learner
@@ -40,4 +40,4 @@ class SourceOnly(Method):
             updated = learner.update(F.cross_entropy(learner.forward(batch.images), batch.labels))
             return Adaptation(skipped=not updated, bootstrap=(batch.indices,))
 
-        return join(self.engine.map(learn, self.learners))
+        return join_adaptations(self.engine.map(learn, self.learners))

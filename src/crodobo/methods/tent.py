@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from crodobo.config import AboveZero, MethodSettings, Norm
-from crodobo.core.prediction import Adaptation, join
+from crodobo.core.prediction import Adaptation, join_adaptations
 from crodobo.core.query import Query
 from crodobo.errors import BadSettings
 from crodobo.losses import entropy
@@ -52,7 +52,7 @@ class TENT(Method):
         learner.learn_only(weights, self.settings.adapt_lr)
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
-        return join(self.engine.map(lambda learner: self.learn(learner, images), self.learners))
+        return join_adaptations(self.engine.map(lambda learner: self.learn(learner, images), self.learners))
 
     def learn(self, learner: Learner, images: Tensor) -> Adaptation:
         """One step of one learner on the query."""

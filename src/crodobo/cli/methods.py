@@ -1,5 +1,6 @@
 """`crodobo methods`: which methods there are, and the settings of one."""
 
+import inspect
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,8 +34,6 @@ def methods(
 
 def _what(method: "type[Method]") -> str:
     """The first paragraph of a method's docstring."""
-    import inspect
-
     return " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
 
 

@@ -102,9 +102,7 @@ def memory(
 
 
 @audit.command()
-def keygen(
-    file: Annotated[Path, typer.Argument(help="File for the private key; FILE.pub is the public one.")],
-) -> None:
+def keygen(file: Annotated[Path, typer.Argument(help="File for the private key; FILE.pub is the public one.")]) -> None:
     """Make an Ed25519 key to sign ledgers with (--sign-key), and the public one to check them with (--public-key)."""
     from crodobo.ledger.signing import make_key_pair
 

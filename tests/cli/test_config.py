@@ -205,6 +205,9 @@ def test_help_comes_from_the_models_without_torch(command: str) -> None:
     assert "--resume" not in text
     strict = command in ("adapt", "serve")
     assert ("[default: strict]" in text) == strict
+    assert ("[default: glyphs]" in text) == (command != "adapt"), "adapt needs a source or a preset"
+    assert "--no-skip-broken" not in text
+    assert "--flip / --no-flip Let views be mirrored. [default: yes]" in text
 
 
 @pytest.mark.parametrize(
@@ -226,6 +229,13 @@ def test_help_comes_from_the_models_without_torch(command: str) -> None:
             "error: There is no option --nonsense. `crodobo compare --help` lists the options.\n",
         ),
         (["methods", "crodobbo"], "error: There is no method 'crodobbo'. Did you mean crodobo?\n"),
+        (
+            ["compare", "--methods", "crodobbo"],
+            "error: There is no method 'crodobbo'. Did you mean crodobo? (see --methods)\n",
+        ),
+        (["run", "--seed"], "error: Option '--seed' requires an argument.\n"),
+        (["run", "--seed", "one"], "error: seed cannot be one: it must be a valid integer. (see --seed)\n"),
+        (["run", "--image-size", "4"], "error: image_size cannot be 4: it must be at least 8. (see --image-size)\n"),
     ],
 )
 def test_a_typo_gives_one_sentence(arguments: list[str], sentence: str, crodobo: Crodobo) -> None:
@@ -238,3 +248,4 @@ def test_the_settings_of_one_method_are_listed(crodobo: Crodobo) -> None:
     assert [line.split()[0] for line in out.splitlines() if line.startswith("--")] == [
         *("--learners", "--tau", "--lam", "--objective")
     ]
+    assert "--tau 0.95 Confidence τ from which a peer's pseudo-label is learned." in " ".join(out.split())

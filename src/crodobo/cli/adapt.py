@@ -35,9 +35,7 @@ def adapt(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
         kept = f"Images in {settings.inbox} are kept. Predictions go to {settings.predictions}."
         deleted = f"EACH IMAGE IN {settings.inbox} IS DELETED once its prediction is in {settings.predictions}."
         print(kept if settings.keep_files else deleted, flush=True)
-    with make_observer(quiet) as observer:
-        for note in chosen.notes:
-            observer.note(note)
+    with make_observer(quiet, chosen.notes) as observer:
         summary = adapt_to(settings, fresh=fresh, observer=observer)
     if quiet:
         print(settings.predictions)

@@ -31,15 +31,9 @@ Fits = Annotated[
 @audit.command()
 def ledger(
     file: Annotated[Path, typer.Argument(help="The ledger, ledger.jsonl.")],
-    public_key: Annotated[
-        Path | None, typer.Option(help="Ed25519 key that must have signed it (PEM or 32 raw bytes).")
-    ] = None,
-    expect_head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="Hash of the last line, from a copy kept elsewhere.")
-    ] = None,
-    unclosed: Annotated[
-        bool, typer.Option("--unclosed", help="Accept a ledger without a closing line, as a kill leaves it.")
-    ] = False,
+    public_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Key that must have signed it.")] = None,
+    expect_head: Annotated[str | None, typer.Option(metavar="HASH", help="Hash that the last line must have.")] = None,
+    unclosed: Annotated[bool, typer.Option("--unclosed", help="Accept a ledger that a kill left open.")] = False,
 ) -> None:
     """Find lines of a ledger that were edited, dropped, moved, inserted or cut short, and say which."""
     from crodobo.audit.ledger import audit_ledger
@@ -108,9 +102,7 @@ def memory(
 
 
 @audit.command()
-def keygen(
-    file: Annotated[Path, typer.Argument(help="File for the private key; FILE.pub is the public one.")],
-) -> None:
+def keygen(file: Annotated[Path, typer.Argument(help="File for the private key; FILE.pub is the public one.")]) -> None:
     """Make an Ed25519 key to sign ledgers with (--sign-key), and the public one to check them with (--public-key)."""
     from crodobo.ledger.signing import make_key_pair
 

@@ -22,16 +22,10 @@ def compare(given: Given, out: Out = None, fresh: Fresh = False, quiet: Quiet = 
     wanted = given.of(ComparisonSettings)
     names, left_out = choose_methods(wanted.methods, wanted.offline)
     chosen = given.for_plan()
-    plan = Plan(
-        folder=out or default_folder("compare", chosen),
-        benchmark=chosen.benchmark,
-        entries=tuple(Entry(name, name, name) for name in names),
-        seeds=wanted.seeds,
-        options=chosen.options,
-        run=chosen.run,
-        offline=wanted.offline,
-        epochs=wanted.epochs,
-    )
+    folder = out or default_folder("compare", chosen)
+    entries = tuple(Entry(name, name, name) for name in names)
+    protocol = (chosen.options, chosen.run, wanted.offline, wanted.epochs)
+    plan = Plan(folder, chosen.benchmark, entries, wanted.seeds, *protocol)
     notes = [f"left out: {', '.join(left_out)} have no online form; --offline runs them"] if left_out else []
     carry_out_and_show(plan, None, wanted.jobs, fresh, quiet, [*chosen.notes, *notes])
 

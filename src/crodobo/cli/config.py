@@ -26,13 +26,11 @@ class ForRun(TyperGroup):
 
 
 config = command_group(cls=ForRun, help="Print the settings that a command would use, and where each comes from.")
+Toml = Annotated[bool, typer.Option("--toml", help="Print a file that --config takes.")]
 
 
 def _shower(name: str, command: Command) -> Callable[..., None]:
-    def show(
-        given: Given,
-        toml: Annotated[bool, typer.Option("--toml", help="Print a file that --config takes.")] = False,
-    ) -> None:
+    def show(given: Given, toml: Toml = False) -> None:
         found = list(effective(given))
         if toml:
             print(as_toml(found))

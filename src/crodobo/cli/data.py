@@ -62,8 +62,7 @@ def check(
     for finding in findings:
         _print_finding(console, finding)
     if problems := sum(len(finding.problems) for finding in findings):
-        plural = "s" if problems > 1 else ""
-        raise BadData(f"{name} has {problems} problem{plural}; see above.")
+        raise BadData(f"{name} has {problems} problem{'s' if problems > 1 else ''}; see above.")
     console.print(f"{name} is complete", style="bold")
 
 

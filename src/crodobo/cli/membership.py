@@ -13,8 +13,7 @@ from crodobo.errors import CrodoboError
 def membership(
     given: Given,
     methods: Annotated[
-        str,
-        typer.Option(help="Methods to attack, separated by commas; source-only is the control: it learns nothing."),
+        str, typer.Option(help="Methods to attack, separated by commas; source-only learns nothing: the control.")
     ] = "crodobo,single,ent,tent,source-only",
     runs: Annotated[
         int, typer.Option(help="Shadow runs of each method, an even number; below 16 the figures are unreliable.")

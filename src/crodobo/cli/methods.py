@@ -1,5 +1,7 @@
 """`crodobo methods`: which methods there are, and the settings of one."""
 
+import inspect
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,9 +35,14 @@ def methods(
 
 def _what(method: "type[Method]") -> str:
     """The first paragraph of a method's docstring."""
-    import inspect
-
     return " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
+
+
+def _documented(method: "type[Method]") -> dict[str, str]:
+    """The parameters in the docstrings of a method and its base classes."""
+    docstrings = "\n\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in reversed(method.__mro__))
+    found = re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", docstrings, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def _print_one(method: "type[Method]") -> None:
@@ -46,10 +53,11 @@ def _print_one(method: "type[Method]") -> None:
     from crodobo.config import MethodSettings
 
     table = Table("option", "default", "", box=None, padding=(0, 2, 0, 0))
+    documented = _documented(method)
     for setting in settings_of(method.Settings):
         usual = MethodSettings.model_fields.get(setting.field_name)
         if usual is None or usual.default != setting.default:
-            about = setting.field.description or (usual.description if usual else None) or ""
+            about = usual.description if usual else documented.get(setting.field_name)
             table.add_row(setting.spellings[0], "–" if setting.default is None else str(setting.default), about)
     console = Console()
     console.print(f"{method.name}: {_what(method)}\n", highlight=False, markup=False)

@@ -36,10 +36,9 @@ def run_name(settings: "RunSettings") -> str:
 
 def _changed(settings: BaseModel, unnamed: Container[str]) -> str:
     """The settings that differ from their defaults."""
-    values = ((name, getattr(settings, name), info) for name, info in type(settings).model_fields.items())
-    return "".join(
-        as_name(name, value) for name, value, info in values if value != info.default and name not in unnamed
-    )
+    fields = {name: info.default for name, info in type(settings).model_fields.items() if name not in unnamed}
+    values = {name: getattr(settings, name) for name, default in fields.items() if getattr(settings, name) != default}
+    return "".join(as_name(name, value) for name, value in values.items())
 
 
 def _digest(text: str) -> str:

@@ -151,14 +151,13 @@ def settings_of(
 class Command:
     """Which settings a command takes.
 
-    `beside` is a model with further settings, `without` names those that the command does not take, `sides` are the
-    paths that images of the user's own need, and `no_default` names settings whose default this command cannot use.
+    `beside` is a model with further settings, `without` names those that the command does not take, and `no_default`
+    those whose default it cannot use.
     """
 
     session: type[SessionSettings]
     beside: type[Settings] | None = None
     without: tuple[str, ...] = ()
-    sides: tuple[str, ...] = ("source", "target")
     no_default: tuple[str, ...] = ()
 
     @cached_property
@@ -170,6 +169,11 @@ class Command:
         return every | {name: replace(every[name], default=None) for name in self.no_default}
 
     @property
+    def sides(self) -> list[str]:
+        """The paths that images of the user's own need."""
+        return [side for side in ("source", "target") if side in self.settings]
+
+    @property
     def one_method(self) -> bool:
         """Whether the command runs one method, and so takes the method's own settings."""
         return "method" in self.settings
@@ -178,8 +182,8 @@ class Command:
 NO_TARGET = ("target", "target_columns")
 PER_RUN = ("method", "learners", "burn", "parallel", "threads", "prove_every", "log", "sign_key")
 RUN = Command(RunSettings)
-ADAPT = Command(AdaptSettings, None, NO_TARGET, ("source",), ("benchmark",))
-SERVE = Command(ServeSettings, AddressSettings, NO_TARGET, ("source",))
+ADAPT = Command(AdaptSettings, without=NO_TARGET, no_default=("benchmark",))
+SERVE = Command(ServeSettings, AddressSettings, NO_TARGET)
 COMPARE = Command(RunSettings, ComparisonSettings, (*PER_RUN, "seed"))
 STUDY = Command(RunSettings, ComparisonSettings, (*COMPARE.without, "methods", "offline", "epochs"))
 MEMBERSHIP = Command(RunSettings, without=(*PER_RUN, "order", "guard", "stream_seed"))

@@ -1,6 +1,7 @@
 """The progress of a command: live bars in a terminal, plain lines in logs and pipes, or nothing."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
@@ -14,12 +15,13 @@ from crodobo.inbox.counts import FileCounts
 LAST = 10  # queries that the shown means are taken over
 
 
-def make_observer(quiet: bool) -> "QuietView":
-    """The view that suits the output."""
+def make_observer(quiet: bool, notes: Iterable[str] = ()) -> "QuietView":
+    """The view that suits the output, with notes to begin with."""
     console = SteadyConsole()
-    if quiet:
-        return QuietView()
-    return LiveView(console) if console.is_terminal else PlainView(console)
+    view = QuietView() if quiet else LiveView(console) if console.is_terminal else PlainView(console)
+    for note in notes:
+        view.note(note)
+    return view
 
 
 def describe(counts: Counts) -> str:

@@ -1,6 +1,6 @@
 """From given values to settings: a preset fills in what is not given."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class Chosen:
     preset: frozenset[str] = frozenset()
 
 
-def choose(values: dict[str, Any], sides: tuple[str, ...] = ("source", "target")) -> Chosen:
+def choose(values: dict[str, Any], sides: Sequence[str] = ("source", "target")) -> Chosen:
     """Sort values into those of the run and of the method; what is not given is the preset's.
 
     `sides` are the paths that the user's own images need.
@@ -84,7 +84,7 @@ def _typed(options: dict[str, Any]) -> dict[str, Any]:
     return options | {name: getattr(checked, name) for name in shared}
 
 
-def own_name(data: dict[str, Any], sides: tuple[str, ...] = ("source", "target")) -> str:
+def own_name(data: dict[str, Any], sides: Sequence[str] = ("source", "target")) -> str:
     """The name of a benchmark that is given by its paths, or of the built-in one.
 
     >>> own_name({"source": Path("data/public"), "target": Path("private.csv")})
@@ -95,15 +95,12 @@ def own_name(data: dict[str, Any], sides: tuple[str, ...] = ("source", "target")
     if not data:
         return str(RUN.settings["benchmark"].default)
     if "folder" in data:
-        raise BadSettings(
-            "A data folder belongs to a preset, and no preset is named.",
-            f"Name it, or give your own images as {' and '.join(sides)}.",
-            settings=("benchmark", *sides),
-        )
-    for side in sides:
-        if side not in data:
-            needed = " and ".join(f"a {each}" for each in sides)
-            raise BadSettings(f"There is no {side}.", f"Your own images need {needed}.", settings=sides)
+        remedy = f"Name it, or give your own images as {' and '.join(sides)}."
+        problem = "A data folder belongs to a preset, and no preset is named."
+        raise BadSettings(problem, remedy, settings=("benchmark", *sides))
+    if missing := [side for side in sides if side not in data]:
+        needed = " and ".join(f"a {side}" for side in sides)
+        raise BadSettings(f"There is no {missing[0]}.", f"Your own images need {needed}.", settings=tuple(sides))
     paths = [Path(data[side]).expanduser().resolve() for side in sides]
     return "-to-".join((path.name if path.is_dir() else path.name.split(".")[0]) or "root" for path in paths)
 

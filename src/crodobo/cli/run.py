@@ -33,9 +33,7 @@ def run(
     chosen = given.choose()
     settings = given.session(chosen, RunSettings)
     results = out or Path("runs") / run_name(settings)
-    with make_observer(quiet) as observer:
-        for note in chosen.notes:
-            observer.note(note)
+    with make_observer(quiet, chosen.notes) as observer:
         result = run_benchmark(settings, results, fresh=fresh, observer=observer)
     if quiet:
         print(results)

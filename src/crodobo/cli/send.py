@@ -97,12 +97,9 @@ def read_key(path: Path | None) -> str | None:
 def describe(sent: "Sent") -> str:
     """Progress in one line."""
     rate = sent.predicted / max(1e-9, time.monotonic() - sent.started)
-    parts = [f"{sent.predicted} predicted", f"{rate:.1f} images/s"]
-    if sent.before:
-        parts.insert(1, f"{sent.before} before")
-    if sent.refused:
-        parts.append(f"{len(sent.refused)} refused")
-    return " · ".join(parts)
+    before = f" · {sent.before} before" if sent.before else ""
+    refused = f" · {len(sent.refused)} refused" if sent.refused else ""
+    return f"{sent.predicted} predicted{before} · {rate:.1f} images/s{refused}"
 
 
 def report(sent: "Sent", path: Path, quiet: bool) -> None:

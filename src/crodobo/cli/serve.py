@@ -29,9 +29,7 @@ def serve(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
     place = given.of(AddressSettings)
     address = Address(place.host, place.port, place.keys, place.tls_cert, place.tls_key, place.tls_client_ca)
     address.check()
-    with make_observer(quiet) as observer:
-        for note in chosen.notes:
-            observer.note(note)
+    with make_observer(quiet, chosen.notes) as observer:
         if not address.keys:
             observer.note("WARNING: no keys are set, so everybody on this machine may use the service (see --keys).")
         with Service(settings, observer, fresh=fresh) as service:

@@ -41,12 +41,6 @@ def study(
         problem = f"The study {name} has streams of its own."
         raise BadSettings(problem, "Leave the stream's order out.", settings=("stream",))
     chosen = given.for_plan()
-    plan = Plan(
-        folder=out or default_folder(f"study-{name}", chosen),
-        benchmark=chosen.benchmark,
-        entries=wanted.entries,
-        seeds=several.seeds,
-        options=chosen.options,
-        run=chosen.run,
-    )
+    folder = out or default_folder(f"study-{name}", chosen)
+    plan = Plan(folder, chosen.benchmark, wanted.entries, several.seeds, chosen.options, chosen.run)
     carry_out_and_show(plan, wanted, several.jobs, fresh, quiet, chosen.notes)

@@ -1,6 +1,6 @@
 """Settings of a run over a benchmark, and of many runs."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import BeforeValidator, field_validator
 
@@ -26,13 +26,10 @@ class RunSettings(SessionSettings):
     stream_seed: Seed | None = setting(None, "Seed of that order; the seed of the run if not set.")
 
     # A run's settings decide its predictions, not only its learners.
-    IDENTIFYING: ClassVar[tuple[str, ...]] = (
-        *SessionSettings.IDENTIFYING,
-        *("query_size", "queries", "stream", "stream_seed"),
-    )
-    FREE_OPTIONS: ClassVar[tuple[str, ...]] = ("parallel", "threads", "burn")
-    FOLDER: ClassVar[tuple[str, ...]] = ("out",)
-    PRIVATE: ClassVar[bool] = False
+    IDENTIFYING = (*SessionSettings.IDENTIFYING, "query_size", "queries", "stream", "stream_seed")
+    FREE_OPTIONS = ("parallel", "threads", "burn")
+    FOLDER = ("out",)
+    PRIVATE = False
 
     @field_validator("stream")
     @classmethod

@@ -10,7 +10,7 @@ class AdaptSettings(SessionSettings):
     """Where private images arrive, where their predictions go, and what happens to the files."""
 
     TITLE = "Inbox"
-    FOLDER: ClassVar[tuple[str, ...]] = ("predictions", "state")
+    FOLDER = ("predictions", "state")
     METHOD_DEFAULTS: ClassVar[dict[str, Any]] = {"burn": "strict"}
 
     data: DataSettings = setting(UNSET, "Images on disk.")

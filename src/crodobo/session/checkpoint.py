@@ -45,13 +45,13 @@ def load_checkpoint(
     if header.get("format") != FORMAT:
         raise other_version(folder, settings)
     stored = header["identity"]
-    if stored.get(STAMP) != identity.get(STAMP):
-        problem = f"The images or their labels have changed since {path} was made."
-        raise BadCheckpoint(problem, "Use another folder, or start over.", settings=settings)
-    if different := differences(stored, identity):
+    if different := differences(stored | {STAMP: None}, identity | {STAMP: None}):
         problem = f"The checkpoint {path} was made with other settings: {different}."
         remedy = "Use the same settings or another folder, or start over."
         raise BadCheckpoint(problem, remedy, settings=settings)
+    if stored.get(STAMP) != identity.get(STAMP):  # after the settings, which may change the images too
+        problem = f"The images or their labels have changed since {path} was made."
+        raise BadCheckpoint(problem, "Use another folder, or start over.", settings=settings)
     return tensors, header["progress"]
 
 

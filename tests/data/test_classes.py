@@ -81,7 +81,7 @@ def test_dropping_everything_is_refused() -> None:
     ("content", "sentence"),
     [
         ("[source\n", "is not valid TOML"),
-        ("[colour]\na = 'b'", "there is no setting colour here; the settings are names, source, target"),
+        ("[colour]\na = 'b'", "There is no setting colour. The settings are names, source, target."),
         ("source = 3", "source cannot be 3"),
         ("[source]\ncat = true", "cannot be True"),
         ("[source]\ncat = 1.5", "cannot be 1.5"),

@@ -58,7 +58,7 @@ def test_a_bad_query_is_noted_and_the_stream_goes_on(method: SourceOnly) -> None
     assert record.confusion.samples == 12
     assert record.predicted[4:7] == [-1, -1, -1]
     assert len(record.refused) == 1
-    assert "query 2: the query has NaN" in record.refused[0]
+    assert "query 2: The query has NaN" in record.refused[0]
     assert not spoiled.any(), "a refused query is burned too"
 
 

@@ -100,7 +100,7 @@ def test_a_body_that_does_not_match_its_content_length_is_refused(
     with pytest.raises(BadRequest) as caught:
         asyncio.run(read_body(chunks(*parts), length, 10, arena))
     assert caught.value.status == status
-    assert not arena._allocations
+    assert not arena.used
 
 
 def test_a_body_that_stops_arriving_leaves_nothing_in_the_arena() -> None:
@@ -116,7 +116,7 @@ def test_a_body_that_stops_arriving_leaves_nothing_in_the_arena() -> None:
 
     with pytest.raises(TimeoutError):
         asyncio.run(hurried())
-    assert not arena._allocations
+    assert not arena.used
 
 
 # --- images ---
@@ -292,4 +292,4 @@ def test_an_unusable_file_is_named_by_its_number_and_the_others_are_burned() -> 
     error = refused(form(*files), f"{FORM}; boundary=limit", memory=arena)
     assert str(error).startswith("Image 2 cannot be used: ")
     assert error.body["image"] == 2
-    assert not arena._allocations
+    assert not arena.used

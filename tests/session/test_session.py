@@ -131,6 +131,17 @@ def test_changed_data_is_refused(public: Public, tmp_path: Path) -> None:
         pass
 
 
+def test_changed_settings_are_named_even_if_they_change_the_data(public: Public, tmp_path: Path) -> None:
+    with Session.open(settings(), public, tmp_path):
+        pass
+    other = public._replace(stamp="41 images")
+    with (
+        pytest.raises(BadCheckpoint, match="seed is 0 there and 1 here"),
+        Session.open(settings(options={"seed": 1}), other, tmp_path),
+    ):
+        pass
+
+
 def test_a_checkpoint_that_fails_is_reported_and_the_stream_goes_on(
     public: Public, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,11 @@ class Arena(Memory):
         """Bytes that the arena holds."""
         return sum(len(chunk.map) for chunk in self._chunks)
 
+    @property
+    def used(self) -> int:
+        """Bytes of tensors that are not burned yet."""
+        return sum(sum(chunk.used.values()) for chunk in self._chunks)
+
     def take(self, tensor: Tensor) -> Tensor:
         if tensor.requires_grad or not tensor.numel() or self._contains(tensor):
             return tensor  # a copy would leave the autograd graph; burning overwrites the tensor in place

@@ -53,7 +53,6 @@ def covid_da(root: Path, lists: Sequence[str], keys: Sequence[Sequence[str]], fo
     """
     path = next((found for name in lists if (found := _first(root, name)).exists()), root / lists[0])
     content = _read_plain_pickle(path)
-    names, labels = [], []
     where = [root / folder for folder in folders if (root / folder).is_dir()]
     if not where:
         raise BadData(f"{root} has none of the folders {', '.join(folders)}.", COMPARE)
@@ -61,6 +60,7 @@ def covid_da(root: Path, lists: Sequence[str], keys: Sequence[Sequence[str]], fo
     chosen = next((names for names in keys if all(name in content for name in names)), None)
     if chosen is None:
         raise BadData(f"{path} has no list {keys[0][0]}. It has {', '.join(map(str, content))}.", AGAIN)
+    names, labels = [], []
     for key in chosen:
         if not isinstance(content[key], list | tuple):
             raise BadData(f"{key} in {path} is not a list.", AGAIN)

@@ -57,6 +57,4 @@ def from_folder(
     pictures = Files(folder, [str(file.relative_to(folder)) for file in files])
     images = DecodedOnRead(pictures, (1 if grey else 3, image_size, image_size), fit)
     chosen = torch.randperm(len(files), generator=Generator().manual_seed(0)).split(size)
-    return prefetch(
-        (Query(images[numbers], memory), [files[number] for number in numbers.tolist()]) for numbers in chosen
-    )
+    return prefetch((Query(images[numbers], memory), [files[each] for each in numbers.tolist()]) for numbers in chosen)

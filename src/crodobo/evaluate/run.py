@@ -5,13 +5,13 @@ import random
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from crodobo.core.metrics import ConfusionMatrix, StreamRecord
 from crodobo.core.observer import Observer
 from crodobo.core.prediction import Prediction
 from crodobo.data import Benchmark, load_benchmark
+from crodobo.data.order import shuffled
 from crodobo.errors import BadCheckpoint, BadQuery, CrodoboError, Interrupted
 from crodobo.evaluate.outcome import Exhibit, Outcome
 from crodobo.evaluate.protocols import one_pass
@@ -119,8 +119,7 @@ class RunStream:
         streamed = self.order[: self.queries * settings.query_size]
         again = streamed
         if settings.stream != "random":  # one-pass scores the model, so its batches have mixed classes
-            generator = Generator().manual_seed(settings.order_seed)
-            again = streamed[torch.randperm(len(streamed), generator=generator)]
+            again = streamed[shuffled(streamed, settings.order_seed)]
         return Outcome(
             settings=settings,
             benchmark=benchmark,

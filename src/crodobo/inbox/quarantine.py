@@ -1,6 +1,7 @@
 """The quarantine: a folder for files that cannot be decoded, each with the reason in a text file beside it."""
 
 import errno
+import itertools
 import os
 from pathlib import Path
 
@@ -68,11 +69,9 @@ class Quarantine:
         stem, suffix = os.path.splitext(flat)
         if len(flat) > LONGEST:
             stem, suffix = stem[: LONGEST - 20], suffix[:20]
-        number, path = 0, self.folder / os.fsdecode(stem + suffix)
-        while os.path.lexists(path):
-            number += 1
-            path = self.folder / os.fsdecode(b"%s-%d%s" % (stem, number, suffix))
-        return path
+        names = itertools.chain([stem + suffix], (b"%s-%d%s" % (stem, n, suffix) for n in itertools.count(1)))
+        paths = (self.folder / os.fsdecode(name) for name in names)
+        return next(path for path in paths if not os.path.lexists(path))
 
 
 def _bad(problem: str) -> BadData:

@@ -49,7 +49,7 @@ def load_checkpoint(
         problem = f"The checkpoint {path} was made with other settings: {different}."
         remedy = "Use the same settings or another folder, or start over."
         raise BadCheckpoint(problem, remedy, settings=settings)
-    if stored.get(STAMP) != identity.get(STAMP):  # other settings can change it too
+    if stored.get(STAMP) != identity.get(STAMP):  # after the settings, which may change the images too
         problem = f"The images or their labels have changed since {path} was made."
         raise BadCheckpoint(problem, "Use another folder, or start over.", settings=settings)
     return tensors, header["progress"]

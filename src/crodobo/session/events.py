@@ -38,18 +38,7 @@ class Event(BaseModel):
 
 
 class Log:
-    """Appends events to a file, one JSON line each. Without a path it does nothing.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, Log(Path(folder) / "log.jsonl") as log:
-    ...     log.write("query", query=1, samples=64)
-    ...     log.write("query", file="scan-of-a-patient.png")
-    Traceback (most recent call last):
-    ...
-    crodobo.errors.CrodoboError: The event log has no field `file`, because it could reveal something of a query.
-    """
+    """Appends events to a file, one JSON line each. Without a path it only checks them."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._descriptor: int | None = None

@@ -12,16 +12,13 @@ from crodobo.methods import Method
 
 
 class Prover:
-    """Searches this process's memory for what a test query left behind, as often as the settings say.
-
-    `scan` is the last result and `time` when it was made; both are None before the first, and without strict burning.
-    """
+    """Searches this process's memory for what a test query left behind, as often as the settings say."""
 
     def __init__(self, settings: SessionSettings, memory: Memory) -> None:
         check_proving(settings.prove_every, settings.options.burn)
         self._settings, self._memory = settings, memory
-        self.scan: Scan | None = None
-        self.time: str | None = None
+        self.scan: Scan | None = None  # the last result; always None without strict burning
+        self.time: str | None = None  # of the last result
 
     def as_numbers(self) -> dict[str, Any] | None:
         """The last result with its time, if there is one."""

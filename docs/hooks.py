@@ -4,7 +4,6 @@ Each registered method gets a page, a row in the overview and a place in the nav
 in the API reference.
 """
 
-import ast
 import inspect
 import json
 import re
@@ -12,26 +11,20 @@ import types
 from collections.abc import Iterator
 from dataclasses import astuple
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import griffe
 from annotated_types import Ge, Gt, Le, Lt
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 from pydantic.fields import FieldInfo
 
 import crodobo
 from crodobo.config import MethodSettings
-from crodobo.data.presets import all_presets
 from crodobo.methods import REGISTRY, Method
 
-ROOT = Path(__file__).parents[1]
 SIGNS: dict[type, str] = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
 SETTING = ["setting", "default", "values", "meaning"]
-CONTRACT = "<!-- contract -->"  # replaced by the checks of the contract suite
-PRESETS = "<!-- presets -->"  # replaced by a section for each preset
 SOURCE = "Source(torch.rand(4, 1, 32, 32), [0, 1, 0, 1])"  # of the examples
 ONLINE_EXAMPLE = f"""\
 >>> import torch
@@ -62,24 +55,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if isinstance(target, str) and target in sections:
                 item[title] = list(sections[target])
     return files
-
-
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace the markers in a page."""
-    return markdown.replace(CONTRACT, "\n".join(f"- {check}" for check in contract())).replace(PRESETS, presets())
-
-
-def presets() -> str:
-    """A section for each preset."""
-    sections = []
-    for name, preset in all_presets():
-        facts = [f"**From.** {preset.address}", f"**Licence.** {preset.licence}"]
-        if preset.notes:
-            facts.append(" ".join(preset.notes.split()))
-        settings = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in preset.settings.items())
-        facts.append(f"**Settings.** {settings}")
-        sections.append(f"## {name}\n\n{preset.title}\n\n" + "\n\n".join(facts) + f"\n\n```text\n{preset.layout}\n```")
-    return "\n\n".join(sections)
 
 
 def method_pages() -> dict[str, str]:
@@ -285,15 +260,6 @@ def qualified(home: str, name: str) -> str:
     if inspect.isclass(thing) or inspect.isfunction(thing):
         return f"{thing.__module__}.{thing.__qualname__}"
     return f"{home}.{name}"
-
-
-def contract() -> Iterator[str]:
-    """The checks of the contract suite. The names of its tests are sentences."""
-    for path in sorted((ROOT / "tests" / "contract").glob("test_*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                sentence = node.name.removeprefix("test_").replace("_", " ")
-                yield sentence[0].upper() + sentence[1:] + "."
 
 
 def table(columns: list[str], rows: Any) -> str:

@@ -29,7 +29,9 @@ def serving(app: Any) -> Iterator[tuple[str, int]]:
     """Run a server for an app, and give its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(
-            uvicorn.Config(app, http=http_protocol.Protocol, loop="asyncio", lifespan="off", log_config=None, ws="none")
+            uvicorn.Config(
+                app, http=http_protocol.HttpProtocol, loop="asyncio", lifespan="off", log_config=None, ws="none"
+            )
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -8,7 +8,7 @@ import pytest
 
 from crodobo.errors import CrodoboError
 from crodobo.session import checkpoint_writer
-from crodobo.session.checkpoint_writer import CheckpointWriter, Snapshot
+from crodobo.session.checkpoint_writer import CheckpointData, CheckpointWriter
 from crodobo.session.events import Log
 
 
@@ -34,8 +34,8 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     return disk
 
 
-def snapshot(number: int) -> Snapshot:
-    return Snapshot({}, {"queries": number}, number)
+def snapshot(number: int) -> CheckpointData:
+    return CheckpointData({}, {"queries": number}, number)
 
 
 def test_only_the_newest_waiting_snapshot_is_written(disk: SlowDisk, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from crodobo.burn.hardening import harden
 from crodobo.burn.process import ProcessMemory
 from crodobo.burn.relaunch import relaunch
 
-End = Literal["in order", "after an exception", "after Ctrl-C"]
+ProbeEnd = Literal["in order", "after an exception", "after Ctrl-C"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ProbeCase:
     learners: int = 2
     parallel: bool = True
     burn: Literal["strict", "standard", "off"] = "strict"
-    end: End = "in order"
+    end: ProbeEnd = "in order"
     queries: int = 10
     query_size: int = 16
     image_size: int = 32
@@ -80,7 +80,7 @@ def process_canaries(case: ProbeCase, seed: str) -> tuple[list[float], list[floa
     return *input_scaling(method), error
 
 
-def fail(end: End, *_: Any) -> bool:
+def fail(end: ProbeEnd, *_: Any) -> bool:
     """Replaces a learner's update and ends the step in the middle, while gradients and activations exist."""
     if end == "after Ctrl-C":
         os.kill(os.getpid(), signal.SIGINT)

@@ -11,7 +11,7 @@ from crodobo.errors import BadData, BadSettings
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crodobo.data.check import Finding
+    from crodobo.data.check import DomainCheck
 
 data = command_group()
 
@@ -60,7 +60,7 @@ def check(
     with console.status("checking the files"):
         findings = check_copy(preset, settings, decode=decode)
     for finding in findings:
-        _print_finding(console, finding)
+        _print_check(console, finding)
     if problems := sum(len(finding.problems) for finding in findings):
         raise BadData(f"{name} has {problems} problem{'s' if problems > 1 else ''}; see above.")
     console.print(f"{name} is complete", style="bold")
@@ -78,7 +78,7 @@ def _print(console: "Console", name: str, title: str, facts: dict[str, str], lay
         console.print(Padding(Text(layout, style="dim"), (0, 0, 0, 4)), highlight=False)
 
 
-def _print_finding(console: "Console", finding: "Finding") -> None:
+def _print_check(console: "Console", finding: "DomainCheck") -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -23,8 +23,8 @@ FILE = f"{PREFIX}CONFIG"  # names the settings file, as --config does
 NOT_SETTINGS = (FILE, "CRODOBO_CACHE", "CRODOBO_KEY", "CRODOBO_LAUNCHED")
 TYPED, ENVIRONMENT = "command line", "environment"
 TABLES = {"options": ("options",), "data": ("data",), "views": ("data", "views")}
-Model = TypeVar("Model", bound=Settings)
-Session = TypeVar("Session", bound=SessionSettings)
+SettingsModel = TypeVar("SettingsModel", bound=Settings)
+SessionModel = TypeVar("SessionModel", bound=SessionSettings)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Given:
                 remedy = f"Did you mean {_spelled(near, origin)}?" if near else "`crodobo config` shows all settings."
                 raise BadSettings(f"There is no {kind} {_spelled(name, origin)}{place}.", remedy)
 
-    def session(self, chosen: Chosen, model: type[Session]) -> Session:
+    def session(self, chosen: Chosen, model: type[SessionModel]) -> SessionModel:
         """The settings of the command's session; without a method, those that all methods share."""
         from crodobo.methods import get_method
 
@@ -109,7 +109,7 @@ class Given:
             options = kind.of(**model.METHOD_DEFAULTS | chosen.options)
             return model.of(benchmark=chosen.benchmark, options=options, **chosen.run)
 
-    def of(self, model: type[Model]) -> Model:
+    def of(self, model: type[SettingsModel]) -> SettingsModel:
         """The settings of a model that lies beside the session's."""
         with self._blamed():
             return model.of(**{name: self.values[name] for name in model.model_fields if name in self.values})

@@ -12,13 +12,13 @@ keys = command_group(
     help="Create, remove and list API keys of a service. A running service sees a change at its next request.",
     no_args_is_help=True,
 )
-File = Annotated[Path, typer.Argument(help="File for `crodobo serve --keys`; it only holds hashes of the keys.")]
+KeyFile = Annotated[Path, typer.Argument(help="File for `crodobo serve --keys`; it only holds hashes of the keys.")]
 Name = Annotated[str, typer.Argument(help="Name of the client.")]
 
 
 @keys.command()
 def add(
-    file: File,
+    file: KeyFile,
     name: Name,
     admin: Annotated[bool, typer.Option("--admin", help="Also allow pausing and resetting the service.")] = False,
 ) -> None:
@@ -30,7 +30,7 @@ def add(
 
 
 @keys.command()
-def remove(file: File, name: Name) -> None:
+def remove(file: KeyFile, name: Name) -> None:
     """Remove a key."""
     from crodobo.serve.keys import remove_key
 
@@ -38,7 +38,7 @@ def remove(file: File, name: Name) -> None:
 
 
 @keys.command(name="list")
-def list_all(file: File) -> None:
+def list_all(file: KeyFile) -> None:
     """List the names of the keys and their roles."""
     from crodobo.serve.keys import read_keys
 

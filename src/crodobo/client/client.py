@@ -30,7 +30,7 @@ POLL = 0.2  # seconds between two checks whether a service is ready
 GETTING_READY = ("loading", "warming up", "proving")
 
 ImageFile = File | bytes  # a path, or the content of a file
-Images = TypeVar("Images", np.ndarray, Sequence[ImageFile])
+Batch = TypeVar("Batch", np.ndarray, Sequence[ImageFile])
 Result = TypeVar("Result")
 
 
@@ -210,7 +210,7 @@ def group_sizes(sizes: Sequence[int], limits: dict[str, Any]) -> list[int]:
     return groups
 
 
-def ask_in_groups(images: Images, sizes: Sequence[int], ask: Callable[[Images], Answer]) -> Answer:
+def ask_in_groups(images: Batch, sizes: Sequence[int], ask: Callable[[Batch], Answer]) -> Answer:
     """Send images in groups of these sizes. A group that the service finds too large is halved."""
     left, done, answers = deque(sizes), 0, list[Answer]()
     while left:

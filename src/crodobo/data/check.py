@@ -14,7 +14,7 @@ DECODED = (3, 32, 32)  # the shape for a trial
 
 
 @dataclass(frozen=True)
-class Finding:
+class DomainCheck:
     """The result for one domain. `known` and `total` are the counts that it should have."""
 
     side: str
@@ -24,7 +24,7 @@ class Finding:
     problems: list[str]
 
 
-def check(preset: Preset, data: DataSettings, *, decode: bool = False) -> list[Finding]:
+def check(preset: Preset, data: DataSettings, *, decode: bool = False) -> list[DomainCheck]:
     """Check both domains. A domain is complete if its finding has no problems."""
     findings, disk_data = [], DiskData(data, preset)
     for side in SIDES:
@@ -39,7 +39,7 @@ def check(preset: Preset, data: DataSettings, *, decode: bool = False) -> list[F
             problems = [*_wrong_counts(listing, domain, disk_data.classes), *_missing(listing)]
             if decode and not problems:
                 problems = list(find_broken(listing, DECODED, "squash").values())
-        findings.append(Finding(side, counts, domain.counts, domain.total, problems))
+        findings.append(DomainCheck(side, counts, domain.counts, domain.total, problems))
     return findings
 
 

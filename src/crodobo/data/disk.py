@@ -8,13 +8,13 @@ from typing import Literal
 
 import torch
 
-from crodobo.config import Classes, DataSettings, Renaming, Views
+from crodobo.config import Classes, Columns, DataSettings, Renaming, Views
 from crodobo.core.observer import Observer
 from crodobo.core.source import Source
 from crodobo.data.benchmark import Benchmark, Public
 from crodobo.data.classes import common_names, rename
 from crodobo.data.images import DecodedOnRead
-from crodobo.data.listing import Columns, Listing, read_listing
+from crodobo.data.listing import Listing, read_listing
 from crodobo.data.pictures import Shape
 from crodobo.data.presets import Domain, Preset
 from crodobo.data.selection import sample, without_broken

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crodobo.config import Columns
 from crodobo.data.extras import needs_extra
 from crodobo.data.formats import SUFFIXES
 from crodobo.data.pictures import ArrayPictures, Files, ParquetPictures, Pictures
@@ -20,7 +21,6 @@ from crodobo.errors import BadData
 
 IMAGE_COLUMNS = ("image", "file", "path", "filename", "file_name", "filepath", "image_path", "img")
 LABEL_COLUMNS = ("label", "class", "category", "target", "y")
-Columns = tuple[str, str]
 COLUMNS = ("source_columns", "target_columns")  # the settings
 
 

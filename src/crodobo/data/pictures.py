@@ -18,7 +18,7 @@ from crodobo.data.decode import decode, to_pixels
 from crodobo.errors import BadImage
 
 Shape = tuple[int, int, int]
-Encoded = bytes | dict[str, bytes | None] | None
+EncodedImage = bytes | dict[str, bytes | None] | None
 SAMPLED = 32  # files whose content goes into a stamp
 
 
@@ -151,10 +151,10 @@ class _RowGroups:
         metadata = self._file.metadata
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._starts = np.cumsum([0, *sizes[:-1]])
-        self._held: tuple[int, list[Encoded]] = (-1, [])
+        self._held: tuple[int, list[EncodedImage]] = (-1, [])
         self._lock = threading.Lock()
 
-    def row(self, row: int) -> Encoded:
+    def row(self, row: int) -> EncodedImage:
         group = int(np.searchsorted(self._starts, row, side="right")) - 1
         with self._lock:
             if self._held[0] != group:

@@ -18,7 +18,7 @@ UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)  # Java's client offers HT
 RESERVED_FILES = 64  # that the service itself may have open
 
 
-class Protocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """Closes a connection whose request headers do not arrive or do not end.
 
     Otherwise a client without a key could hold connections open forever. Connections beyond the limit of open files,

@@ -14,7 +14,7 @@ import uvicorn
 
 from crodobo.errors import BadSettings, CrodoboError
 from crodobo.serve.app import App
-from crodobo.serve.http_protocol import Protocol
+from crodobo.serve.http_protocol import HttpProtocol
 from crodobo.serve.keys import Keys, is_loopback
 from crodobo.serve.service import Service
 from crodobo.session.stop import SIGNALS
@@ -93,7 +93,7 @@ def serve(service: Service, address: Address) -> None:
         host=address.host,
         port=address.port,
         loop="asyncio",  # uvloop keeps a copy of received data
-        http=Protocol,  # based on httptools; h11 keeps the last body in its buffer while a connection is open
+        http=HttpProtocol,  # based on httptools; h11 keeps the last body in its buffer while a connection is open
         ws="none",
         access_log=False,  # a path could hold anything that a client writes into it
         log_level="error",  # otherwise invalid HTTP is logged, and anybody could fill the disk

@@ -14,7 +14,7 @@ from crodobo.session.checkpoint import save_checkpoint
 from crodobo.session.events import Log
 
 
-class Snapshot(NamedTuple):
+class CheckpointData(NamedTuple):
     """What a checkpoint stores: the method's state and the progress after a query."""
 
     tensors: dict[str, Tensor]
@@ -36,14 +36,14 @@ class CheckpointWriter:
         self._folder, self._log, self._failed = folder, log, failed
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._waiting: Snapshot | None = None
+        self._waiting: CheckpointData | None = None
         self._written: Future[None] = Future()  # done when the waiting snapshot is on disk
 
-    def write(self, snapshot: Snapshot) -> None:
+    def write(self, snapshot: CheckpointData) -> None:
         """Write a snapshot, after those that wait, and return when it is on disk."""
         self._submit(snapshot).result()
 
-    def write_later(self, snapshot: Snapshot) -> "Future[None]":
+    def write_later(self, snapshot: CheckpointData) -> "Future[None]":
         """Copy a snapshot and have it written. The future is done when it, or a newer one, is on disk."""
         copy = {name: value.clone() for name, value in snapshot.tensors.items()}
         return self._submit(snapshot._replace(tensors=copy))
@@ -52,7 +52,7 @@ class CheckpointWriter:
         """Return when everything is written."""
         self._thread.shutdown()
 
-    def _submit(self, snapshot: Snapshot) -> "Future[None]":
+    def _submit(self, snapshot: CheckpointData) -> "Future[None]":
         with self._lock:
             if self._waiting is None:
                 self._written = self._thread.submit(self._write_waiting)

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crodobo.errors import BadData, CrodoboError
-from crodobo.ledger.entry import now
+from crodobo.ledger.entry import Count, now
 
-Count = Annotated[int, Field(ge=0)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Event(BaseModel):
@@ -27,10 +26,10 @@ class Event(BaseModel):
     samples: Count | None = None
     files: Count | None = None
     quarantined: Count | None = None
-    seconds: Number | None = None
-    agreement: Number | None = None
-    kept: Number | None = None
-    confidence: Number | None = None
+    seconds: FiniteNumber | None = None
+    agreement: FiniteNumber | None = None
+    kept: FiniteNumber | None = None
+    confidence: FiniteNumber | None = None
     skipped: Count | None = None
     wiped: Count | None = None
     found: Count | None = None

@@ -26,7 +26,7 @@ from crodobo.methods import Method, get_method
 from crodobo.methods.base import check_runs_online
 from crodobo.nn.learner import make_learners
 from crodobo.session.checkpoint import STAMP, delete_checkpoint, load_checkpoint, other_version
-from crodobo.session.checkpoint_writer import CheckpointWriter, Snapshot
+from crodobo.session.checkpoint_writer import CheckpointData, CheckpointWriter
 from crodobo.session.events import Log
 from crodobo.session.processed import Commit, Processed
 from crodobo.session.prover import Prover, is_due
@@ -288,6 +288,6 @@ class Session:
             self.fail(error)
             raise
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> CheckpointData:
         progress = {"queries": self.learned, "warmup_seconds": self.warmup_seconds} | self._progress()
-        return Snapshot(self.method.state(), progress, self.ledger.last_query)
+        return CheckpointData(self.method.state(), progress, self.ledger.last_query)

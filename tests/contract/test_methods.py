@@ -241,7 +241,7 @@ def test_no_gradient_outlives_a_step(make: Callable[..., Method]) -> None:
 
 @pytest.fixture
 def only_new_objects() -> Iterator[None]:
-    """Make `gc` skip the libraries' million existing objects, none of which is a query."""
+    """Make `gc` skip the libraries' million existing objects. None of them is a query."""
     gc.freeze()
     yield
     gc.unfreeze()

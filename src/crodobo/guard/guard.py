@@ -53,7 +53,11 @@ GuardSnapshot = tuple[WeightCopy | None, WeightCopy | None, bool]  # what `Guard
 
 
 class Guard:
-    """Watches the learners of a method from query to query, and may put earlier weights back into them."""
+    """Watches the learners of a method from query to query, and may put earlier weights back into them.
+
+    It keeps four class mixes: `usual` of the whole stream, `glance` of the few samples looked at before a query is
+    learned, `close` of a suspicious query's samples, and `answers` of the predictions after learning.
+    """
 
     def __init__(self, learners: list[Learner], source: Source) -> None:
         self.learners, self.source = learners, source

@@ -22,7 +22,7 @@ NOTE_AFTER = 10.0  # seconds without a file, after which a note says what the st
 
 
 class Stream:
-    """Queries made of what is in the inbox: full ones, or what has come when the oldest image has waited long enough.
+    """Makes queries from the inbox: full ones, or smaller ones once the oldest image has waited long enough.
 
     `done` are files that are predicted and stay where they are.
     """

@@ -133,8 +133,8 @@ class Learner:
     def update(self, loss: Tensor | None = None) -> bool:
         """Take one optimiser step on this loss and all accumulated ones. Return whether it was taken.
 
-        If a loss or the gradient is not finite, nothing happens: weights, moments and BatchNorm statistics are as after
-        the last update. No gradient outlives the call.
+        If a loss or the gradient is not finite, nothing happens: weights, moments and BatchNorm statistics stay as they
+        were after the last update. No gradient outlives the call.
         """
         if loss is not None:
             self.accumulate(loss)

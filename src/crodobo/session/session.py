@@ -65,7 +65,7 @@ class Session:
     def __init__(
         self,
         settings: SessionSettings,
-        folder: Path,
+        folder: str | Path,
         *,
         observer: Observer | None = None,
         stop: Stop | None = None,
@@ -76,7 +76,7 @@ class Session:
         self._kind = get_method(settings.method)
         check_runs_online(self._kind, settings.options)
         self._key = load_signing_key(settings.sign_key) if settings.sign_key else None
-        self.settings, self.folder = settings, folder
+        self.settings, self.folder = settings, Path(folder)
         self.observer, self.stop = observer or Observer(), stop or StopSignal()
         self.loading = StoppableObserver(self.observer, self.stop)
         self.memory = memory_for(settings.options.burn)
@@ -93,7 +93,7 @@ class Session:
 
     @classmethod
     @contextmanager
-    def open(cls, settings: SessionSettings, public: PublicData, folder: Path, **options: Any) -> Iterator[Self]:
+    def open(cls, settings: SessionSettings, public: PublicData, folder: str | Path, **options: Any) -> Iterator[Self]:
         """A session that is ready for its first query.
 
         Examples
@@ -103,7 +103,7 @@ class Session:
         >>> source = crodobo.Source(torch.rand(8, 1, 32, 32), [0, 1] * 4)
         >>> settings = crodobo.SessionSettings(method="source-only", options=crodobo.SourceOnly.Settings(warmup=0))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Session.open(settings, Public(source, crodobo.Augment(), "", "mine"), Path(folder)) as session:
+        ...     with Session.open(settings, Public(source, crodobo.Augment(), "", "mine"), folder) as session:
         ...         processed = session.take(crodobo.Query(torch.rand(3, 1, 32, 32)))
         >>> processed.query, len(processed.prediction.labels)
         (1, 3)

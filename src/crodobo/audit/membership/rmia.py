@@ -14,8 +14,8 @@ def rmia(log_probability: np.ndarray, gamma: float = 1.0) -> np.ndarray:
         score(x) = Pr_z [ (P(x | θ) / P(x)) / (P(z | θ) / P(z)) ≥ γ ]
 
     `log_probability` (runs × samples) is log P(x | θ) of the true label. P(x) is the mean over the runs outside the
-    target's pair, half of which streamed x: the online form. The samples z are the pool itself; the attacker does not
-    know which of them are members.
+    target's pair. Half of them streamed x: this is the online form. The samples z are the pool itself; the attacker
+    does not know which of them are members.
 
     >>> rmia(np.log([[0.9, 0.5, 0.5], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]))[0].round(2).tolist()
     [1.0, 0.5, 0.5]

@@ -104,7 +104,7 @@ def test_a_script_runs_as_written(
     (tmp_path / "crodobo").write_text(f'#!/bin/sh\ncase "$1" in\n{cases}esac\n{start}\n')
     (tmp_path / "crodobo").chmod(0o755)
     with subprocess.Popen(
-        ["sh", "-ec", f"trap 'kill $!; wait' EXIT; {script.replace('127.0.0.1:8000', f'127.0.0.1:{port}')}"],
+        ["sh", "-ec", f"trap 'kill $! 2>/dev/null || true; wait' EXIT; {script.replace('127.0.0.1:8000', f'127.0.0.1:{port}')}"],
         cwd=tmp_path,
         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,

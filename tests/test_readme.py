@@ -103,8 +103,9 @@ def test_a_script_runs_as_written(
     cases = "".join(f"{name}) {start} {options} ;;\n" for name, options in added.items())
     (tmp_path / "crodobo").write_text(f'#!/bin/sh\ncase "$1" in\n{cases}esac\n{start}\n')
     (tmp_path / "crodobo").chmod(0o755)
+    at_the_end = "trap 'kill $! 2>/dev/null || true; wait' EXIT"
     with subprocess.Popen(
-        ["sh", "-ec", f"trap 'kill $! 2>/dev/null || true; wait' EXIT; {script.replace('127.0.0.1:8000', f'127.0.0.1:{port}')}"],
+        ["sh", "-ec", f"{at_the_end}; {script.replace('127.0.0.1:8000', f'127.0.0.1:{port}')}"],
         cwd=tmp_path,
         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,

@@ -28,14 +28,22 @@ def setting(default: Any, about: str, names: str = "", metavar: str = "", by_met
     return Field(default, description=about, json_schema_extra=spelling, **more)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like a mistyped one, or nothing.
+def nearest(name: str, known: Iterable[str], most: int = 1) -> str:
+    """The known name that is most like a mistyped one, or nothing. `most` names are joined with "or".
 
     >>> nearest("lerners", ["learners", "lr"]), nearest("colour", ["learners", "lr"])
     ('learners', '')
     """
     bare = {each.lstrip("-"): each for each in known}  # dashes would make all options alike
-    return next((bare[near] for near in difflib.get_close_matches(name.lstrip("-"), bare, n=1)), "")
+    return " or ".join(bare[near] for near in difflib.get_close_matches(name.lstrip("-"), bare, n=most))
+
+
+def check_name(kind: str, name: str, known: Iterable[str], setting: str = "") -> None:
+    """Refuse a name that is not known, and suggest the nearest. `setting` is where it is given, if not in `kind`."""
+    if name not in (names := list(known)):
+        near = nearest(name, names)
+        remedy = f"Did you mean {near}?" if near else f"Choose one of {', '.join(names)}."
+        raise BadSettings(f"There is no {kind} {name!r}.", remedy, settings=(setting or kind,))
 
 
 def two_columns(given: object) -> object:
@@ -54,6 +62,7 @@ Burn = Literal["strict", "standard", "off"]
 Fit = Literal["squash", "crop", "pad"]
 Columns = Annotated[tuple[str, str], BeforeValidator(two_columns)]
 Renaming = dict[str, str | Literal[False]]
+Name = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -189,7 +198,7 @@ class SessionSettings(Settings):
 
     TITLE = "Session"
 
-    benchmark: str = setting("glyphs", "Where images come from: any of `crodobo data`.", "--benchmark --preset", "NAME")
+    benchmark: Name = setting("glyphs", "Where images come from: see `crodobo data`.", "--benchmark --preset", "NAME")
     method: str = setting("crodobo", "Any of `crodobo methods`.", metavar="NAME")
     data: DataSettings | None = setting(None, "Images on disk.")
     image_size: ImageSize | None = setting(

@@ -104,5 +104,5 @@ class RequestRefused(ServiceError):
     """
 
     def __init__(self, problem: str, remedy: str = "", *, status: int, reason: str, image: int | None = None) -> None:
-        super().__init__(problem, remedy)
+        super().__init__(problem, remedy, settings=("key_file",) if status in (401, 403) else ())
         self.status, self.reason, self.image = status, reason, image

@@ -69,6 +69,7 @@ def test_an_unclosed_ledger_needs_the_option_unclosed(ledger: Path, crodobo: Cro
     status, out, _ = crodobo("audit", "ledger", ledger)
     assert status == 1
     assert "ends without a closing line" in section(out, "found")[0]
+    assert section(out, "found")[0].endswith("(see --unclosed)")
     assert crodobo("audit", "ledger", ledger, "--unclosed")[0] == 0
 
 

@@ -166,8 +166,32 @@ def test_variables_that_are_not_settings_are_ignored(shown: Shown, monkeypatch: 
     assert "secret" not in str(shown("serve"))
 
 
+def test_data_values_from_elsewhere_do_not_stand_for_own_images(
+    shown: Shown, crodobo: Crodobo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRODOBO_GREY", "true")
+    (tmp_path / "s.toml").write_text("[data]\nfit = 'crop'\n[views]\nmargin = 3\n")
+    for more in ((), ("--benchmark", "glyphs")):
+        found = shown("run", "--config", "s.toml", *more)
+        assert {found[name] for name in ("grey", "fit", "margin")} == {("–", "default")}
+    assert shown("run", "--source", "a", "--target", "b")["grey"] == ("yes", "environment CRODOBO_GREY")
+    status, _, errors = crodobo("config", "run", "--view-margin", "3")
+    assert status == 2
+    assert errors.endswith("need a source and a target. (see --view-margin, --source, --target)\n")
+
+
+def test_config_shows_every_setting_and_what_is_required(shown: Shown, crodobo: Crodobo) -> None:
+    for name, command in COMMANDS.items():
+        assert len(shown(name)) >= len({each.field_name for each in command.settings.values()})
+    found = shown("adapt")
+    assert {found[name] for name in ("inbox", "predictions")} == {("–", "(required)")}
+    assert {found[name] for name in ("source", "benchmark")} == {("–", "(source or preset required)")}
+    assert {found[name] for name in ("state", "quarantine")} == {("–", "default")}
+    assert "inbox" not in crodobo("config", "adapt", "--toml")[1]
+
+
 def test_a_missing_setting_names_its_option(crodobo: Crodobo) -> None:
-    status, _, errors = crodobo("config", "adapt", "--source", "s")
+    status, _, errors = crodobo("adapt", "--source", "s", "--burn", "standard")
     assert (status, errors) == (2, "error: The setting inbox is missing. Give it a value. (see --inbox)\n")
 
 
@@ -233,6 +257,11 @@ def test_help_comes_from_the_models_without_torch(command: str) -> None:
             ["compare", "--methods", "crodobbo"],
             "error: There is no method 'crodobbo'. Did you mean crodobo? (see --methods)\n",
         ),
+        (
+            ["run", "--benchmark", ""],
+            "error: benchmark cannot be empty: string should have at least 1 character. (see --benchmark)\n",
+        ),
+        (["config", "--preset=glyps"], "error: There is no benchmark 'glyps'. Did you mean glyphs? (see --preset)\n"),
         (["run", "--seed"], "error: Option '--seed' requires an argument.\n"),
         (["run", "--seed", "one"], "error: seed cannot be one: it must be a valid integer. (see --seed)\n"),
         (["run", "--image-size", "4"], "error: image_size cannot be 4: it must be at least 8. (see --image-size)\n"),

@@ -162,7 +162,10 @@ def test_a_run_is_named_after_its_paths(tmp_path: Path, crodobo: Crodobo, monkey
         (["--source", "s"], "There is no target. Your own images need a source and a target. (see --source, --target)"),
         (["--target", "s"], "There is no source."),
         (["--columns", "a,b"], "There is no source."),
-        (["--grey"], "There is no source."),
+        (
+            ["--grey"],
+            "There is no source. Your own images need a source and a target. (see --grey, --source, --target)",
+        ),
         (["--data", "s"], "A data folder belongs to a preset, and no preset is named. Name it, or "),
         (["--source", "nowhere", "--target", "s"], "There is no {}/nowhere. Check the path."),
         (["--source", "s", "--target", "nowhere"], "There is no {}/nowhere. Check the path."),

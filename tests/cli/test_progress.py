@@ -62,7 +62,7 @@ def test_plain_lines_of_a_run(plain: PlainView, output: io.StringIO) -> None:
     plain.query(make_counts(2, refused=1, held=1))
     assert output.getvalue().splitlines() == [
         "decoding the source into the cache: 1/2",
-        "warm-up on the source: 2 steps",
+        "warm-up on the source: 2 steps, all learners together",
         "warm-up 1/2",
         "stream: 4 queries",
         "query 3/4 · online 50.0 % · agree 75.0 % · 2.00 s/query · refused 1 · held 1 · 2 s left",

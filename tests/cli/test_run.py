@@ -315,6 +315,11 @@ def test_fresh_starts_over(unfinished: Path, finished: Path, crodobo: Crodobo) -
     assert not (unfinished / NAME).exists()
 
 
+def test_a_mistyped_backbone_leaves_no_folder_behind(crodobo: Crodobo, tmp_path: Path) -> None:
+    assert crodobo("run", "--backbone", "resnt18", "--out", tmp_path / "out")[0] == 2
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -232,6 +232,7 @@ def test_the_key_can_come_from_the_environment_and_a_wrong_one_is_refused(
     assert "no valid API key" in crodobo(*without)[2]
     monkeypatch.setenv("CRODOBO_KEY", "crodobo_wrong")
     assert "Check the key." in crodobo(*without)[2]
+    assert crodobo(*without)[2].endswith("(see --key-file)\n")
     monkeypatch.setenv("CRODOBO_KEY", key_file.read_text(encoding="utf-8").strip())
     assert crodobo(*without)[0] == 0
     assert "cannot be read (No such file" in crodobo(*without, "--key-file", tmp_path / "none")[2]

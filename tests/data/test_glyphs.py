@@ -13,6 +13,7 @@ import crodobo.data
 from crodobo.data import Benchmark, load_benchmark
 from crodobo.data.glyphs import render_digits
 from crodobo.errors import BadSettings
+from crodobo.methods import get_method
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,10 @@ def test_glyphs_can_be_resized() -> None:
 def test_the_error_about_an_unknown_benchmark_names_the_known_ones() -> None:
     with pytest.raises(BadSettings, match=r"There is no benchmark 'visda'. Choose glyphs or a preset"):
         load_benchmark("visda")
+    with pytest.raises(BadSettings, match=r"There is no benchmark 'glyph'. Did you mean glyphs\?"):
+        load_benchmark("glyph")
+    with pytest.raises(BadSettings, match=r"There is no method 'crodob'. Did you mean crodobo\?"):
+        get_method("crodob")
 
 
 EXTRAS = ("mlxtend", "matplotlib", "jinja2", "pyarrow")

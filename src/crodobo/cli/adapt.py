@@ -18,6 +18,7 @@ def adapt(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
     from crodobo.cli.summary import print_adapted
     from crodobo.data.presets import get_preset
     from crodobo.inbox.adapt import adapt as adapt_to
+    from crodobo.inbox.adapt import check_inbox
     from crodobo.inbox.settings import AdaptSettings
 
     if "source" not in given.values:
@@ -31,6 +32,7 @@ def adapt(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
     if classes and classes.resolve().is_relative_to(settings.inbox.resolve()):
         problem = f"The file of classes cannot be in the inbox: {classes}."
         raise BadSettings(problem, "Move it elsewhere.", settings=("classes",))
+    check_inbox(settings)
     if not quiet:
         kept = f"Images in {settings.inbox} are kept. Predictions go to {settings.predictions}."
         deleted = f"EACH IMAGE IN {settings.inbox} IS DELETED once its prediction is in {settings.predictions}."

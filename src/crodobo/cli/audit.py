@@ -36,14 +36,16 @@ def ledger(
     unclosed: Annotated[bool, typer.Option("--unclosed", help="Accept a ledger that a kill left open.")] = False,
 ) -> None:
     """Find lines of a ledger that were edited, dropped, moved, inserted or cut short, and say which."""
-    from crodobo.audit.ledger import audit_ledger
+    from crodobo.audit.ledger import UNCLOSED, audit_ledger
     from crodobo.ledger.signing import load_public_key
 
     if expect_head is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_head := expect_head.strip().lower()):
         remedy = "A hash has 64 hexadecimal digits."
         raise BadSettings(f"{expect_head} is not a hash.", remedy, settings=("expect_head",))
     key = load_public_key(public_key) if public_key else None
-    _tell(audit_ledger(file, public_key=key, expect_head=expect_head, unclosed=unclosed))
+    report = audit_ledger(file, public_key=key, expect_head=expect_head, unclosed=unclosed)
+    report.found = [f"{each} (see --unclosed)" if each == UNCLOSED else each for each in report.found]
+    _tell(report)
 
 
 @audit.command()

@@ -2,7 +2,7 @@
 
 from crodobo.cli.given import Given
 from crodobo.cli.options import COMPARE, Fresh, Out, Quiet, takes
-from crodobo.cli.resolve import check_name
+from crodobo.config import check_name
 from crodobo.errors import BadSettings
 
 

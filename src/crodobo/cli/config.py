@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from typer.core import TyperGroup
 from crodobo.cli.given import Given
 from crodobo.cli.help import MethodCommand, SettingsCommand
 from crodobo.cli.options import COMMANDS, Command, Setting, command_group, takes
-from crodobo.config import MethodSettings
+from crodobo.config import DataSettings, MethodSettings
 
 
 class ForRun(TyperGroup):
@@ -26,6 +27,7 @@ class ForRun(TyperGroup):
 
 
 config = command_group(cls=ForRun, help="Print the settings that a command would use, and where each comes from.")
+FILLER = "\0"  # in place of a missing path; no path contains it
 Toml = Annotated[bool, typer.Option("--toml", help="Print a file that --config takes.")]
 
 
@@ -50,25 +52,31 @@ for _name, _command in COMMANDS.items():
 
 def effective(given: Given) -> Iterator[tuple[str, tuple[str, ...], Any, str]]:
     """Each setting in force: its key in a file, the tables it lies in, its value, and where that came from."""
-    chosen = given.choose()
-    session = given.session(chosen, given.command.session)
+    chosen, settings = given.choose(), given.command.settings
+    missing = [name for name in settings if settings[name].field.is_required() and name not in given.values]
+    fillers: dict[str, Any] = {name: Path(FILLER) for name in missing}
+    if given.command.no_default and not {"source", "benchmark"} & given.values.keys():
+        missing += ["source", "benchmark"]
+        fillers["data"] = DataSettings()
+    session = given.session(replace(chosen, run=fillers | chosen.run), given.command.session)
     beside = given.of(given.command.beside) if given.command.beside else None
 
     def origin(setting: Setting) -> str:
-        if setting.name in chosen.preset or (setting.path == ("data", "views") and setting.name not in given.values):
-            return f"preset {chosen.benchmark}"
-        return given.origins.get(setting.name, "default")
+        if setting.name in missing:
+            return "(required)" if setting.field.is_required() else "(source or preset required)"
+        decided = setting.name in chosen.preset or (chosen.preset and setting.path == ("data", "views"))
+        return given.origins.get(setting.name, f"preset {chosen.benchmark}" if decided else "default")
 
-    for setting in given.command.settings.values():
+    for setting in settings.values():
         holder: Any = beside if setting.path == ("beside",) else session
         for part in setting.path if holder is session else ():
             holder = holder and getattr(holder, part)
-        if holder is None:
-            continue  # the data of a built-in benchmark, the views of a preset
-        value, came_from = getattr(holder, setting.field_name), origin(setting)
-        if setting.spelling.get("by_method") and not given.command.one_method and came_from == "default":
+        # No holder: the data of a built-in benchmark, the views of a preset.
+        value, came_from = getattr(holder, setting.field_name, None), origin(setting)
+        by_method = setting.spelling.get("by_method") and not given.command.one_method and came_from == "default"
+        if by_method or setting.name in missing or FILLER in str(value):
             value = None
-        path = () if holder is beside else setting.path
+        path = () if setting.path == ("beside",) else setting.path
         yield setting.field_name if path else setting.keys[0], path, value, came_from
     for name in type(session.options).model_fields:
         if name not in MethodSettings.model_fields:

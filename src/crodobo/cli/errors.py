@@ -6,14 +6,16 @@ from crodobo.config import nearest
 from crodobo.errors import CrodoboError
 
 
-def sentence(error: CrodoboError, options: dict[str, list[str]]) -> str:
-    """An error with the options of the settings that it names, where the command has them.
+def sentence(error: CrodoboError, options: dict[str, list[str]], *words: str) -> str:
+    """An error with the options of the settings that it names, if the command has them, spelled as in `words`.
 
     >>> error = CrodoboError("The source is missing.", "Name a folder.", settings=("source", "tau"))
     >>> sentence(error, {"source": ["--source"]})
     'The source is missing. Name a folder. (see --source)'
     """
-    named = [options[name][0] for name in error.settings if name in options]
+    typed = {word.partition("=")[0] for word in words}
+    spellings = [options[name] for name in error.settings if name in options]
+    named = [next((each for each in names if each in typed), names[0]) for names in spellings]
     return f"{error} (see {', '.join(named)})" if named else str(error)
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from crodobo.burn.relaunch import relaunch
 from crodobo.cli.errors import spellings_of
-from crodobo.cli.options import KNOWN, RUN, SETTINGS, Command
-from crodobo.cli.resolve import Chosen, check_name, choose
-from crodobo.config import MethodSettings, SessionSettings, Settings, nearest
+from crodobo.cli.options import IMAGES, KNOWN, RUN, SETTINGS, Command
+from crodobo.cli.resolve import Chosen, choose
+from crodobo.config import MethodSettings, SessionSettings, Settings, check_name, nearest
 from crodobo.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -72,6 +72,10 @@ class Given:
         own = [name for name in self.values if name not in self.command.settings]
         if own or self.command.one_method:
             self._check_own(own)
+        default = RUN.settings["benchmark"].default
+        if self.values.get("benchmark", default) == default and not {"folder", "source", "target"} & self.values.keys():
+            for name in [each for each in IMAGES if self.origins.get(each, TYPED) != TYPED]:
+                del self.values[name], self.origins[name]  # they wait for images on disk
         with self._blamed():
             return choose(self.values, self.command.sides)
 

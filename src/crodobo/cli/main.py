@@ -75,7 +75,7 @@ def main() -> None:
         sys.exit(130)
     except CrodoboError as error:
         options = options_of(command_of(command, sys.argv[1:]))
-        print(f"error: {sentence(error, options)}", file=sys.stderr)
+        print(f"error: {sentence(error, options, *sys.argv)}", file=sys.stderr)
     except UsageError as error:
         asked = type(error).__name__ == "NoArgsIsHelpError"  # its message is the help
         print(error if asked else f"error: {usage_sentence(error)}", file=sys.stderr)

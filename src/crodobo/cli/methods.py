@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crodobo.cli.resolve import check_name
-
 if TYPE_CHECKING:
     from crodobo.methods import Method
 
@@ -19,11 +17,10 @@ def methods(
     from rich.console import Console
     from rich.table import Table
 
-    from crodobo.methods import REGISTRY
+    from crodobo.methods import REGISTRY, get_method
 
     if name:
-        check_name("method", name, REGISTRY)
-        _print_one(REGISTRY[name])
+        _print_one(get_method(name))
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("method", "protocols", "keeps target", "what it does"):

@@ -189,6 +189,7 @@ STUDY = Command(RunSettings, ComparisonSettings, (*COMPARE.without, "methods", "
 MEMBERSHIP = Command(RunSettings, without=(*PER_RUN, "order", "guard", "stream_seed"))
 COMMANDS = {"run": RUN, "adapt": ADAPT, "serve": SERVE, "compare": COMPARE}
 SETTINGS = {name: each for command in COMMANDS.values() for name, each in command.settings.items()}
+IMAGES = [name for name, each in SETTINGS.items() if each.path[:1] == ("data",)]  # settings of images on disk
 KNOWN = {key: setting for setting in SETTINGS.values() for key in setting.keys}
 
 

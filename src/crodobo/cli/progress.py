@@ -103,7 +103,7 @@ class PlainView(QuietView):
 
     def warming_up(self, steps: int) -> None:
         self._steps = steps
-        self._print(f"warm-up on the source: {steps} steps")
+        self._print(f"warm-up on the source: {steps} steps, all learners together")
 
     def warmed_up_step(self) -> None:
         self._steps_done += 1

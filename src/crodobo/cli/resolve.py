@@ -1,11 +1,11 @@
 """From given values to settings: a preset fills in what is not given."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crodobo.cli.options import RUN, SETTINGS
+from crodobo.cli.options import IMAGES, RUN, SETTINGS
 from crodobo.config import DataSettings, MethodSettings, nearest
 from crodobo.errors import BadSettings
 
@@ -43,7 +43,8 @@ def choose(values: dict[str, Any], sides: Sequence[str] = ("source", "target")) 
         data["classes"] = read_classes(data["classes"])
     if "source_columns" in data:
         data.setdefault("target_columns", data["source_columns"])
-    benchmark = run.pop("benchmark", None) or own_name(data | views, sides)
+    own = {name: values[name] for name in IMAGES if name in values}
+    benchmark = run.pop("benchmark") if "benchmark" in run else own_name(own, sides)
     notes, usual = [], Chosen(benchmark, {}, {})
     if is_preset(benchmark):
         preset = get_preset(benchmark)
@@ -100,23 +101,16 @@ def own_name(data: dict[str, Any], sides: Sequence[str] = ("source", "target")) 
         raise BadSettings(problem, remedy, settings=("benchmark", *sides))
     if missing := [side for side in sides if side not in data]:
         needed = " and ".join(f"a {side}" for side in sides)
-        raise BadSettings(f"There is no {missing[0]}.", f"Your own images need {needed}.", settings=tuple(sides))
+        about = sides if set(sides) & data.keys() else (*data, *sides)
+        raise BadSettings(f"There is no {missing[0]}.", f"Your own images need {needed}.", settings=tuple(about))
     paths = [Path(data[side]).expanduser().resolve() for side in sides]
     return "-to-".join((path.name if path.is_dir() else path.name.split(".")[0]) or "root" for path in paths)
 
 
 def check_benchmark(name: str) -> None:
-    """Refuse a mistyped benchmark, and suggest the nearest; what is like none is refused where it is loaded."""
+    """Refuse a mistyped benchmark, and suggest the nearest; a name without a near match is refused on loading."""
     from crodobo.data import REGISTRY
     from crodobo.data.presets import preset_names
 
     if name not in REGISTRY and (near := nearest(name, [*REGISTRY, *preset_names()])):
         raise BadSettings(f"There is no benchmark {name!r}.", f"Did you mean {near}?", settings=("benchmark",))
-
-
-def check_name(kind: str, name: str, known: Iterable[str], setting: str = "") -> None:
-    """Refuse a name that is not known, and suggest the nearest. `setting` is where it is given, if not in `kind`."""
-    if name not in (names := list(known)):
-        near = nearest(name, names)
-        remedy = f"Did you mean {near}?" if near else f"Choose one of {', '.join(names)}."
-        raise BadSettings(f"There is no {kind} {name!r}.", remedy, settings=(setting or kind,))

@@ -6,7 +6,7 @@ import typer
 
 from crodobo.cli.given import Given
 from crodobo.cli.options import STUDY, Fresh, Out, Quiet, takes
-from crodobo.cli.resolve import check_name
+from crodobo.config import check_name
 from crodobo.errors import BadSettings
 
 

@@ -1,10 +1,9 @@
 """Data by name: built-in benchmarks (`REGISTRY`), presets, or the user's own images."""
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from crodobo.config import Classes, DataSettings, Fit
+from crodobo.config import Classes, DataSettings, Fit, nearest
 from crodobo.core.observer import Observer
 from crodobo.core.source import Source
 from crodobo.data import stream
@@ -55,8 +54,8 @@ def load_benchmark(
         return benchmark.resized(image_size) if image_size else benchmark
     if not is_preset(name) and not (data and data.source and data.target):
         remedy = f"Choose {', '.join(REGISTRY)} or a preset, or give a source and a target of your own."
-        if near := difflib.get_close_matches(name, preset_names(), n=1, cutoff=0.75):
-            remedy = f"Did you mean {near[0]}?"
+        if near := nearest(name, [*REGISTRY, *preset_names()]):
+            remedy = f"Did you mean {near}?"
         raise BadSettings(f"There is no benchmark {name!r}.", remedy, settings=("benchmark", "source", "target"))
     return _on_disk(name, image_size, data).benchmark(name, cache_size, observer or Observer())
 

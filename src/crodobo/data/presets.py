@@ -1,6 +1,5 @@
 """Presets: facts about a data set, and settings for it. Each is a TOML file in `presets/`."""
 
-import difflib
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from crodobo.config import Classes, DataSettings, MethodSettings, SessionSettings, Settings, Views
+from crodobo.config import Classes, DataSettings, MethodSettings, SessionSettings, Settings, Views, check_name
 from crodobo.data.layouts import COMPARE, READERS
 from crodobo.data.listing import Listing
 from crodobo.errors import BadData, BadSettings
@@ -102,22 +101,20 @@ def is_preset(name: str) -> bool:
 
 def get_preset(name: str) -> Preset:
     """Look up a preset. One of a family is named like `pacs/art-photo`."""
+    if not is_preset(name):
+        check_name("preset", name, preset_names(), "benchmark")
     tables = _tables()
     family, _, pair = name.partition("/")
     if name in tables and "domains" not in tables[name]:
         table = domains = tables[name]
         first, second = "source", "target"
-    elif family in _families():
+    else:
         table, domains = tables[family], tables[family]["domains"]
         first, _, second = pair.partition("-")
         if first not in domains or second not in domains or first == second:
             example = "-".join(list(domains)[:2])
             problem = f"{name} does not name two domains of {family}, which are {', '.join(domains)}."
             raise BadSettings(problem, f"Write, for example, {family}/{example}.", settings=("benchmark",))
-    else:
-        near = difflib.get_close_matches(name, preset_names(), n=1)
-        remedy = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(preset_names())}."
-        raise BadSettings(f"There is no preset {name!r}.", remedy, settings=("benchmark",))
     source, target = (Domain.of(table, domain, domains[domain]) for domain in (first, second))
     return Preset(**table | {"name": name, "source": source, "target": target})
 

@@ -35,8 +35,7 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, observer: Observer | 
 
     The learners go on from the checkpoint in the state folder, unless `fresh` makes new ones.
     """
-    check_places(settings)
-    inbox = Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
+    inbox = check_inbox(settings)
     counts = FileCounts()
     session = Session(settings, settings.state, observer=observer, counts=counts)
     with session, inbox.locked():
@@ -57,6 +56,12 @@ def adapt(settings: AdaptSettings, *, fresh: bool = False, observer: Observer | 
         if session.stop.requested:
             session.close("stopped")
     return summary
+
+
+def check_inbox(settings: AdaptSettings) -> Inbox:
+    """The inbox of these settings, unless it does not exist or would hold other files."""
+    check_places(settings)
+    return Inbox(settings.inbox, settings.quarantine, recursive=settings.recursive, keep_files=settings.keep_files)
 
 
 def take_all(session: Session, stream: Stream, predictions: PredictionFile, settings: AdaptSettings) -> None:

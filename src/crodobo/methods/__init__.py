@@ -1,6 +1,6 @@
 """Methods by name. A new method is a file here and an entry in one of the tuples below."""
 
-from crodobo.errors import BadSettings
+from crodobo.config import check_name
 from crodobo.methods.atdoc_na import ATDOCNA
 from crodobo.methods.base import Method
 from crodobo.methods.bn_statistics import BNStatistics
@@ -41,7 +41,5 @@ def get_method(name: str) -> type[Method]:
     >>> get_method("crodobo").__name__
     'CroDoBo'
     """
-    if name not in REGISTRY:
-        remedy = f"Choose one of {', '.join(REGISTRY)}."
-        raise BadSettings(f"There is no method {name!r}.", remedy, settings=("method",))
+    check_name("method", name, REGISTRY)
     return REGISTRY[name]

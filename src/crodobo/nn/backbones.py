@@ -5,7 +5,6 @@ resnet18, hrnet_w48 …   any classification network of timm
 torchvision/NAME        any classification network of torchvision
 """
 
-import difflib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import crodobo.core.torchvision_shim  # noqa: F401
+from crodobo.config import nearest
 from crodobo.errors import BadSettings, BadWeights
 from crodobo.nn.hub import download
 from crodobo.nn.weights import read_weights
@@ -48,6 +48,7 @@ def build_backbone(
     if pretrained and weights:
         problem = "Pretrained weights and a weights file are both given."
         raise BadSettings(problem, "Choose one of them.", settings=("pretrained", "weights"))
+    check_backbone(name)
     mean, std = IMAGENET_MEAN, IMAGENET_STD
     network: nn.Module
     try:
@@ -69,6 +70,25 @@ def build_backbone(
     if shape[0] != 3:  # the statistics are for three channels: use their mean for all
         mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
     return Backbone(network, features, mean, std, pretrained or weights is not None)
+
+
+def check_backbone(name: str) -> None:
+    """Refuse a name that no network has, and suggest the nearest."""
+    if name == "small":
+        return
+    if "/" in name:
+        from torchvision import models
+
+        network, known = name, [f"torchvision/{model}" for model in models.list_models(module=models)]
+    else:
+        import timm
+
+        network, known = name.split(".")[0], ["small", *timm.list_models()]
+    if network not in known:
+        near = nearest(name, known, most=2)
+        usual = "Use small, a timm name, or torchvision/NAME; timm.list_models() lists timm's names."
+        remedy = f"Did you mean {near}?" if near else usual
+        raise BadSettings(f"There is no backbone {name!r}.", remedy, settings=("backbone",))
 
 
 class SmallResNet(nn.Module):
@@ -124,8 +144,6 @@ def _timm_network(
     import timm
 
     channels, height, width = shape
-    if name.split(".")[0] not in timm.list_models():
-        raise _unknown(name, ["small", *timm.list_models()])
     try:
         expected = timm.get_pretrained_cfg(name)
     except RuntimeError as error:  # a known network with an unknown tag
@@ -140,10 +158,7 @@ def _timm_network(
 def _torchvision_network(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Module:
     from torchvision import models
 
-    library, _, short = name.partition("/")
-    known = models.list_models(module=models)
-    if library != "torchvision" or short not in known:
-        raise _unknown(name, [f"torchvision/{model}" for model in known])
+    short = name.partition("/")[2]
     options = {"image_size": shape[1]} if short.startswith("vit_") else {}
     make = partial(models.get_model, short, **options)
     network: nn.Module = download(partial(make, weights="DEFAULT"), name) if pretrained else make()
@@ -157,13 +172,6 @@ def _cannot_process(name: str, shape: tuple[int, ...], error: Exception) -> BadS
     reason = f" ({error})" if str(error) else ""
     problem = f"{name} cannot process images of {'×'.join(map(str, shape))}{reason}."
     return BadSettings(problem, "Choose another backbone or image size.", settings=("backbone", "image_size"))
-
-
-def _unknown(name: str, known: list[str]) -> BadSettings:
-    near = difflib.get_close_matches(name, known, n=2)
-    usual = "Use small, a timm name, or torchvision/NAME; timm.list_models() lists timm's names."
-    hint = f"Did you mean {' or '.join(near)}?" if near else usual
-    return BadSettings(f"There is no backbone {name!r}.", hint, settings=("backbone",))
 
 
 def _load_weights(network: nn.Module, name: str, path: Path) -> None:

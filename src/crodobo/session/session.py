@@ -24,6 +24,7 @@ from crodobo.ledger.ledger import End, Ledger
 from crodobo.ledger.signing import load_signing_key
 from crodobo.methods import Method, get_method
 from crodobo.methods.base import check_runs_online
+from crodobo.nn.backbones import check_backbone
 from crodobo.nn.learner import make_learners
 from crodobo.session.checkpoint import STAMP, delete_checkpoint, load_checkpoint, other_version
 from crodobo.session.checkpoint_writer import CheckpointData, CheckpointWriter
@@ -75,6 +76,7 @@ class Session:
     ) -> None:
         self._kind = get_method(settings.method)
         check_runs_online(self._kind, settings.options)
+        check_backbone(settings.options.backbone)
         self._key = load_signing_key(settings.sign_key) if settings.sign_key else None
         self.settings, self.folder = settings, Path(folder)
         self.observer, self.stop = observer or Observer(), stop or StopSignal()

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from crodobo.errors import BadSettings
 from crodobo.evaluate.comparison.plan import Entry
 from crodobo.methods.objective import PRESETS
 
@@ -117,10 +116,3 @@ _ALL = (
 )
 STUDIES = {study.name: study for study in _ALL}
 assert all(preset in PRESETS for preset, _ in OBJECTIVES.values())
-
-
-def get_study(name: str) -> Study:
-    """The study with this name."""
-    if name not in STUDIES:
-        raise BadSettings(f"There is no study {name!r}.", f"Choose one of {', '.join(STUDIES)}.")
-    return STUDIES[name]

@@ -114,7 +114,7 @@ def test_a_script_runs_as_written(
         start_new_session=True,
     ) as shell:
         try:
-            out, errors = shell.communicate(timeout=120)
+            out, errors = shell.communicate(timeout=300)
         except BaseException:
             os.killpg(shell.pid, signal.SIGKILL)
             raise

@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +218,20 @@ def test_a_folder_has_one_session_at_a_time(tmp_path: Path) -> None:
             process.join()
     assert answers[0].startswith("Another process is writing")
     assert answers[1] == "open"
+
+
+def _request_from_a_signal_handler_too() -> None:
+    stop, end = Stop(), time.monotonic() + 0.5
+    signal.signal(signal.SIGALRM, lambda *_: stop.request())
+    signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+    while time.monotonic() < end:
+        stop.request()
+
+
+def test_a_second_signal_may_interrupt_a_request_to_stop() -> None:
+    process = multiprocessing.get_context("fork").Process(target=_request_from_a_signal_handler_too)
+    process.start()
+    process.join(60)
+    ended = process.exitcode
+    process.kill()
+    assert ended == 0

@@ -16,15 +16,11 @@ class Stop:
     """A request to stop. Any thread may make it, and any thread may look. A session enters it while it is open."""
 
     def __init__(self) -> None:
-        self._requested = threading.Event()
-
-    @property
-    def requested(self) -> bool:
-        return self._requested.is_set()
+        self.requested = False  # not an Event: a signal that interrupts `Event.set` and sets it again would deadlock
 
     def request(self) -> None:
         """Ask for a stop at the next safe point."""
-        self._requested.set()
+        self.requested = True
 
     def __enter__(self) -> Self:
         return self

@@ -67,12 +67,15 @@ def test_without_a_commit_there_is_no_receipt(public: Public, tmp_path: Path) ->
 
 
 def test_a_refused_query_is_burned_receipted_and_counted_and_the_session_goes_on(
-    public: Public, tmp_path: Path
+    public: Public, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = torch.rand(2, 3, 16, 16)
+    shown: list[int] = []
     with Session.open(settings(), public, tmp_path) as session:
+        monkeypatch.setattr(session.observer, "query", lambda counts: shown.append(counts.refused))
         with pytest.raises(BadQuery):
             session.take(Query(wrong))
+        assert shown == [1], "a view that waits for the last query must hear of it"
         assert not wrong.any()
         assert session.take(Query(images())).query == 2
         assert (session.counts.refused, session.counts.queries, session.learned) == (1, 1, 1)

@@ -29,7 +29,7 @@ def save_checkpoint(folder: Path, tensors: Tensors, identity: dict[str, Any], pr
 def load_checkpoint(
     folder: Path, identity: dict[str, Any], settings: tuple[str, ...]
 ) -> tuple[Tensors, dict[str, Any]] | None:
-    """Tensors and progress of the folder's checkpoint, or None if there is none.
+    """Tensors and progress of the folder's checkpoint, or None if the folder has no checkpoint.
 
     A checkpoint of other settings is refused: going on from it would give a result that belongs to neither.
     `settings` names the settings that the remedies are about.

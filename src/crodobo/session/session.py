@@ -208,6 +208,7 @@ class Session:
         except BadQuery:
             self.counts.refused += 1
             self._write_receipt(samples, query.wiped, None)
+            self.observer.query(self.counts)
             raise
         self.learned += adapt
         seconds = time.perf_counter() - started

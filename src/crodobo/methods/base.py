@@ -121,10 +121,19 @@ class Method(ABC):
 
     @torch.inference_mode(False)
     @torch.enable_grad()
-    def step(self, query: Query, order: Order | None = None) -> Prediction:
+    def step(self, query: Query, order: Order | None = None, rows: Tensor | None = None) -> Prediction:
         """Adapt to a query and predict it, in this order or in that of the settings.
 
         A step that raises leaves no trace. An unusable query raises `BadQuery`.
+
+        Parameters
+        ----------
+        query
+            The query, opened.
+        order
+            Whether to adapt or to predict first, instead of what the settings say.
+        rows
+            Which samples may be learned, as booleans; all of them if not given. All samples are predicted.
         """
         query.check(self.source.shape)
         images = query.pixels()
@@ -135,31 +144,32 @@ class Method(ABC):
         self._undo = self.snapshot(self._undo)
         try:
             with self.engine.torch_threads():
-                prediction = self._guarded_step(query, images, order or self.settings.order)
+                prediction = self._guarded_step(query, images, order or self.settings.order, rows)
         except BaseException:
             self.restore(self._undo)
             raise
         self.steps, self.largest = self.steps + 1, largest
         return prediction
 
-    def _guarded_step(self, query: Query, images: Tensor, order: Order) -> Prediction:
+    def _guarded_step(self, query: Query, images: Tensor, order: Order, rows: Tensor | None) -> Prediction:
+        learned = images if rows is None else query.own(images[rows])
         if not self.guard:
-            return self._plain_step(query, images, order)
+            return self._plain_step(query, images, learned, order)
         found = self.guard.before(images, self.engine)
         if found.held:
             prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
         else:
-            prediction = self._plain_step(query, images, order)
+            prediction = self._plain_step(query, images, learned, order)
             if found.restored:
                 prediction = replace(prediction, adaptation=replace(prediction.adaptation, restored=found.restored))
         return self.guard.after(images, prediction, self.engine)
 
-    def _plain_step(self, query: Query, images: Tensor, order: Order) -> Prediction:
+    def _plain_step(self, query: Query, images: Tensor, learned: Tensor, order: Order) -> Prediction:
         if order == "adapt-then-predict":
-            adaptation = self.adapt(query, images)
+            adaptation = self.adapt(query, learned)
             return replace(average(self.learners, self.engine, images), adaptation=adaptation)
         prediction = average(self.learners, self.engine, images)
-        return replace(prediction, adaptation=self.adapt(query, images))
+        return replace(prediction, adaptation=self.adapt(query, learned))
 
     def predict(self, images: Tensor | np.ndarray | Query) -> Prediction:
         """Predict images, or an open query, without adapting to them."""

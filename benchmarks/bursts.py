@@ -41,11 +41,12 @@ def main() -> None:
                 rows = stream(make(benchmark, name, seed, guard), benchmark, order)
                 first = [row for row in rows if not in_burst[row.query - 1]][BEFORE:]
                 inside = [row for row in rows if in_burst[row.query - 1]]
-                held, restored = (sum(getattr(row, what) for row in rows) for what in ("held", "restored"))
+                unlearned = sum(row.predicted_only is not None for row in rows)
+                restored = sum(row.restored for row in rows)
                 print(
                     f"{name} seed {seed}, {bursts} bursts, guard {'on' if guard else 'off'}: "
-                    f"in bursts {share(inside)}, between and after {share(first)}; held {held}, restored {restored} "
-                    f"({time.perf_counter() - started:.0f} s)",
+                    f"in bursts {share(inside)}, between and after {share(first)}; "
+                    f"predicted only {unlearned}, restored {restored} ({time.perf_counter() - started:.0f} s)",
                     flush=True,
                 )
 

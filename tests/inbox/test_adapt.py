@@ -164,10 +164,12 @@ def leave_out(learner: Learner, *_: object) -> bool:
     return False
 
 
-def test_skipped_updates_held_queries_and_restores_are_counted_and_noted(
+def test_skipped_updates_predicted_only_queries_and_restores_are_counted_and_noted(
     make: Make, put: Put, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = iter([Adaptation(), Adaptation(held=True), Adaptation(restored="the learners had collapsed")])
+    found = iter(
+        [Adaptation(), Adaptation(predicted_only="few classes"), Adaptation(restored="the learners had collapsed")]
+    )
     monkeypatch.setattr(Guard, "before", lambda *_: next(found))
     monkeypatch.setattr(Learner, "update", leave_out)
     for number in range(20):
@@ -175,7 +177,7 @@ def test_skipped_updates_held_queries_and_restores_are_counted_and_noted(
     notes = Notes()
     summary = adapt(make(method="source-only"), observer=notes)
     assert notes.texts == ["Query 3: the learners had collapsed"]
-    assert (summary["skipped_updates"], summary["held_queries"]) == (2, 1)
+    assert (summary["skipped_updates"], summary["predicted_only"]) == (2, {"few classes": 1})
     assert summary["restored_weights"] == notes.texts
 
 

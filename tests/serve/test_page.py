@@ -307,7 +307,9 @@ def test_only_an_administrators_key_may_act(running: Running, page: Page) -> Non
     running.send()
     page.sees("queries", "2")
     assert not differing(running.weights(), before)
-    page.sees("unlearned", "Not learned")
+    page.sees("unlearned", "Predicted only")
+    page.sees("reasons", "adaptation paused: 1")
+    page.sees("range", "predicted only: adaptation paused")
     assert page.text("pause") == "Resume adaptation"
     page.click("pause")
     page.sees("state", "ready")

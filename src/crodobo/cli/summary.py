@@ -53,11 +53,11 @@ def _learning(result: dict[str, Any]) -> dict[str, str]:
     return {title: percent(result[name]) for title, name in names.items() if result[name] is not None}
 
 
-def _protection(result: dict[str, Any]) -> dict[str, int]:
+def _protection(result: dict[str, Any]) -> dict[str, int | str]:
     """How often the learners were protected, by the kind of protection."""
     return {
         "skipped updates": result["skipped_updates"],
-        "held queries": result["held_queries"],
+        "predicted only": ", ".join(f"{number} ({reason})" for reason, number in result["predicted_only"].items()),
         "restored weights": len(result["restored_weights"]),
     }
 

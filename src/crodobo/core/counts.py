@@ -33,7 +33,7 @@ class Counts:
     refused: int = 0  # queries that the model could not use
     wiped: int = 0  # bytes
     skipped: int = 0  # updates
-    held: int = 0  # queries
+    predicted_only: Counter[str] = field(default_factory=Counter)  # queries that were not learned, by reason
     restored: list[str] = field(default_factory=list)  # the reason for each restored weight copy
     confidence: float = 0.0  # sum over all samples
     classes: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,8 @@ class Counts:
         self.confidence += float(prediction.confidence.sum())
         self.seconds.append(seconds)
         self.skipped += adaptation.skipped
-        self.held += adaptation.held
+        if adaptation.predicted_only:
+            self.predicted_only[adaptation.predicted_only] += 1
         if adaptation.restored:
             self.restored.append(f"Query {query}: {adaptation.restored}")
         if prediction.agreement is not None:

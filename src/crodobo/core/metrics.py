@@ -66,7 +66,7 @@ class QueryRecord:
     agreement: float | None
     confidence: float
     skipped: int
-    held: int
+    predicted_only: str | None  # the reason
     restored: int
     seconds: float
 
@@ -115,7 +115,7 @@ class StreamRecord:
                 agreement=prediction.agreement,
                 confidence=float(confidence.mean()),
                 skipped=adaptation.skipped,
-                held=int(adaptation.held),
+                predicted_only=adaptation.predicted_only,
                 restored=int(adaptation.restored is not None),
                 seconds=seconds,
             )

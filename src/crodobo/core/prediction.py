@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
+
+# Why a query was predicted but not learned. Logs and metrics accept these words only.
+Reason = Literal["few classes", "not asked to adapt", "adaptation paused", "key may not adapt", "key limit reached"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +22,8 @@ class Adaptation:
         Number of learners whose update was skipped because its loss or gradient was not finite.
     bootstrap
         For each learner, the numbers of the source samples that it learned with the query.
-    held
-        Whether the query was not learned because it has far fewer classes than usual.
+    predicted_only
+        Why the query was predicted but not learned, in a few words; None if it was learned.
     restored
         Why the last good weights were restored; None if they were not.
     """
@@ -28,7 +31,7 @@ class Adaptation:
     kept: float | None = None
     skipped: int = 0
     bootstrap: tuple[Tensor, ...] = ()
-    held: bool = False
+    predicted_only: Reason | None = None
     restored: str | None = None
 
 
@@ -36,7 +39,7 @@ def join_adaptations(each: list[Adaptation]) -> Adaptation:
     """How a method adapted, from how each of its learners did.
 
     >>> join_adaptations([Adaptation(kept=0.5), Adaptation(kept=1.0, skipped=1)])
-    Adaptation(kept=0.75, skipped=1, bootstrap=(), held=False, restored=None)
+    Adaptation(kept=0.75, skipped=1, bootstrap=(), predicted_only=None, restored=None)
     """
     shares = [one.kept for one in each if one.kept is not None]
     return Adaptation(
@@ -83,11 +86,12 @@ class Prediction:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Numbers about the whole query that may be logged. None is about a single sample."""
+        """Facts about the whole query that may be logged. None is about a single sample."""
         return {
             "samples": len(self.probabilities),
             "agreement": self.agreement,
             "kept": self.adaptation.kept,
             "confidence": round(float(self.confidence.mean()), 4),
             "skipped": self.adaptation.skipped,
+            "predicted_only": self.adaptation.predicted_only,
         }

@@ -3,6 +3,7 @@
 import contextlib
 import platform
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ class Outcome:
             "agreement": mean([row.agreement for row in record.rows]),
             "refused_queries": record.refused,
             "skipped_updates": sum(row.skipped for row in record.rows),
-            "held_queries": sum(row.held for row in record.rows),
+            "predicted_only": Counter(row.predicted_only for row in record.rows if row.predicted_only),
             "restored_weights": record.restored,
             "seconds_per_query": statistics.median([row.seconds for row in record.rows] or [0.0]),
             "warmup_seconds": self.warmup_seconds,

@@ -119,7 +119,7 @@ def summarise(settings: AdaptSettings, session: Session, counts: FileCounts) -> 
         "agreement": counts.mean("agreement"),
         "kept": counts.mean("kept"),
         "skipped_updates": counts.skipped,
-        "held_queries": counts.held,
+        "predicted_only": dict(counts.predicted_only),
         "restored_weights": counts.restored,
         "seconds_per_query": statistics.median(counts.seconds) if counts.seconds else None,
         "files_per_second": counts.rate,

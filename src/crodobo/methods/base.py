@@ -156,7 +156,7 @@ class Method(ABC):
         if not self.guard:
             return self._plain_step(query, images, learned, order)
         found = self.guard.before(images, self.engine)
-        if found.held:
+        if found.predicted_only:
             prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
         else:
             prediction = self._plain_step(query, images, learned, order)

@@ -50,6 +50,7 @@ class Monitor:
             "met": session.learned,
             "last_query": session.ledger.last_query,
             "totals": service.totals,
+            "predicted_only": dict(session.counts.predicted_only),
             "queue": {"requests": self.batcher.active, "limit": self.batcher.limit},
             "classes": [] if session.phase == "loading" else list(service.source.classes),
             "points": [point for point in points if point["query"] > after],

@@ -29,10 +29,10 @@ class Drift:
         return float(torch.cat(means).mean())
 
 
-def describe(processed: Processed, *, drift: float, adapted: bool) -> dict[str, Any]:
+def describe(processed: Processed, *, drift: float) -> dict[str, Any]:
     """The point of a query."""
     prediction = processed.prediction
-    probabilities, adaptation = prediction.probabilities, prediction.adaptation
+    probabilities = prediction.probabilities
     entropy = torch.special.entr(probabilities).sum(dim=1).mean()
     mix = torch.bincount(prediction.labels, minlength=probabilities.shape[1]) / len(probabilities)
     return prediction.numbers | {
@@ -43,7 +43,5 @@ def describe(processed: Processed, *, drift: float, adapted: bool) -> dict[str, 
         "entropy": round(float(entropy), 4),
         "drift": round(drift, 4),
         "classes": [round(share, 4) for share in mix.tolist()],
-        "adapted": adapted,
-        "held": adaptation.held,
-        "restored": adaptation.restored is not None,
+        "restored": prediction.adaptation.restored is not None,
     }

@@ -91,7 +91,7 @@ class Service:
             "burned_bytes": counts.wiped,
             "restores": len(counts.restored),
             "skipped": counts.skipped,
-            "held": counts.held,
+            "predicted_only": counts.predicted_only.total(),
         }
 
     def load(self) -> None:
@@ -113,10 +113,9 @@ class Service:
 
     def answer(self, images: Tensor, adapt: bool = True, order: Order | None = None) -> Processed:
         """Adapt to images, predict them and burn them. The images belong to the query from here on."""
-        adapt = adapt and self.session.adapting
         processed = self.session.take(Query(images, self.memory), adapt=adapt, order=order)
         drift = self._drift.of(self.session.method.learners)
-        self.points.append(describe(processed, drift=drift, adapted=adapt))
+        self.points.append(describe(processed, drift=drift))
         return processed
 
     def administer(self, action: Action) -> None:

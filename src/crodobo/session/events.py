@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from crodobo.core.prediction import Reason
 from crodobo.errors import BadData, CrodoboError
 from crodobo.ledger.entry import Count, now
 
@@ -31,6 +32,7 @@ class Event(BaseModel):
     kept: FiniteNumber | None = None
     confidence: FiniteNumber | None = None
     skipped: Count | None = None
+    predicted_only: Reason | None = None
     wiped: Count | None = None
     found: Count | None = None
     scanned: Count | None = None

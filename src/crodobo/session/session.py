@@ -8,8 +8,11 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
+
+from torch import Tensor
 
 from crodobo.burn.levels import memory_for
 from crodobo.burn.proof import places
@@ -17,6 +20,7 @@ from crodobo.burn.scan import Scan
 from crodobo.config import Order, SessionSettings
 from crodobo.core.counts import Counts
 from crodobo.core.observer import Observer
+from crodobo.core.prediction import Adaptation, Reason
 from crodobo.core.query import Query
 from crodobo.errors import BadQuery, CrodoboError, Interrupted, Residue
 from crodobo.ledger.ledger import NAME as LEDGER
@@ -25,14 +29,13 @@ from crodobo.ledger.signing import load_signing_key
 from crodobo.methods import Method, get_method
 from crodobo.methods.base import check_runs_online
 from crodobo.nn.backbones import check_backbone
-from crodobo.nn.learner import make_learners
-from crodobo.session.checkpoint import STAMP, delete_checkpoint, load_checkpoint, other_version
+from crodobo.session.checkpoint import STAMP, delete_checkpoint
 from crodobo.session.checkpoint_writer import CheckpointData, CheckpointWriter
 from crodobo.session.events import Log
 from crodobo.session.processed import Commit, Processed
 from crodobo.session.prover import Prover, is_due
 from crodobo.session.stop import Stop, StoppableObserver, StopSignal
-from crodobo.session.warm_start import PublicData, make_method, warm_learners
+from crodobo.session.warm_start import PublicData, make_method, restore_method, warm_learners
 from crodobo.storage.lock import locked_folder
 
 Phase = Literal["loading", "proving", "ready", "closed"]
@@ -123,7 +126,9 @@ class Session:
             resources.enter_context(locked_folder(self.folder, private=settings.PRIVATE, settings=settings.FOLDER))
             self.ledger = resources.enter_context(Ledger(self.folder / LEDGER, self._key))
             self.log = resources.enter_context(Log(settings.log))
-            self._checkpoints = CheckpointWriter(self.folder, self.log, self.fail if self._durable else None)
+            self._checkpoints = CheckpointWriter(
+                self.folder, self.log, self.observer.note, self.fail if self._durable else None
+            )
             resources.enter_context(self.stop)
             self._resources = resources.pop_all()
         return self
@@ -144,16 +149,8 @@ class Session:
         identity = self._checkpoints.identity = self.settings.identity | {STAMP: public.stamp}
         if fresh and delete_checkpoint(self.folder):
             self.observer.note("Starting over with new learners.")
-        remedies = (*self.settings.FOLDER, "fresh")
-        if stored := load_checkpoint(self.folder, identity, remedies):
-            tensors, progress = stored
-            options = self.settings.options
-            learners = make_learners(public.source, options.learners, options.seed, options)
-            self.method = make_method(self._kind, public, learners, options)
-            try:
-                self.method.load_state(tensors)
-            except (KeyError, RuntimeError) as error:
-                raise other_version(self.folder, remedies) from error
+        if stored := restore_method(self._kind, public, self.settings, self.folder, identity):
+            self.method, progress = stored
             self.restored = progress
             self.learned, self.warmup_seconds = int(progress["queries"]), float(progress["warmup_seconds"])
         else:
@@ -182,7 +179,13 @@ class Session:
     # The loop
 
     def take(
-        self, query: Query, *, commit: Commit | None = None, adapt: bool = True, order: Order | None = None
+        self,
+        query: Query,
+        *,
+        commit: Commit | None = None,
+        adapt: bool | Tensor = True,
+        reason: Reason = "not asked to adapt",
+        order: Order | None = None,
     ) -> Processed:
         """Adapt to a query, predict it and burn it.
 
@@ -194,23 +197,30 @@ class Session:
             Called with the prediction, the query's number and the seconds it took. When it returns, everything that
             must survive a crash is on disk; only then is the receipt written.
         adapt
-            False predicts without learning.
+            False predicts without learning. Booleans for each sample say which of them may be learned.
+        reason
+            Why the query is predicted only, if nothing of it may be learned.
         order
             Whether to adapt or to predict first, instead of what the settings say.
         """
         started, number = time.perf_counter(), self.ledger.last_query + 1
-        adapt = adapt and self.adapting
-        samples = 0
+        rows = adapt if isinstance(adapt, Tensor) else None
+        wanted = bool(adapt if rows is None else rows.any())
+        learns, samples = wanted and self.adapting, 0
         try:
             with query:
                 samples = len(query)
-                prediction = self.method.step(query, order) if adapt else self.method.predict(query)
+                if learns:
+                    prediction = self.method.step(query, order, rows)
+                else:
+                    unlearned = Adaptation(predicted_only="adaptation paused" if wanted else reason)
+                    prediction = replace(self.method.predict(query), adaptation=unlearned)
         except BadQuery:
             self.counts.refused += 1
             self._write_receipt(samples, query.wiped, None)
             self.observer.query(self.counts)
             raise
-        self.learned += adapt
+        self.learned += learns
         seconds = time.perf_counter() - started
         if commit:
             commit(prediction, number, seconds)
@@ -226,25 +236,14 @@ class Session:
             residue = Residue(f"A test query left something in memory after it was burned: {places(scan)}.")
             self.fail(residue)
             raise residue
-        saved = None
-        if adapt and is_due(self.settings.checkpoint_every, self.learned):
-            if self._durable:
-                saved = self._checkpoints.write_later(self._snapshot())
-            else:
-                self.checkpoint()
+        due = learns and is_due(self.settings.checkpoint_every, self.learned)
+        saved = self._checkpoints.save_soon(self._snapshot()) if due else None
         self.observer.query(self.counts)
         return Processed(prediction, receipt, number, seconds, saved)
 
     def checkpoint(self) -> bool:
         """Write a checkpoint now. Returns whether it was written; a durable session fails if it was not."""
-        try:
-            self._checkpoints.write(self._snapshot())
-        except CrodoboError as error:
-            if self._durable:
-                raise
-            self.observer.note(f"{error.problem} The stream goes on without it.")
-            return False
-        return True
+        return self._checkpoints.save(self._snapshot())
 
     def reset(self) -> None:
         """Go back to learners that have learned the source and nothing else."""

@@ -88,7 +88,7 @@ export class LineChart {
     const area = pieces.map((piece) => `M${piece[0][0]} 100L${piece.join("L")}L${piece.at(-1)[0]} 100Z`).join("");
     const marked = places[at ?? places.length - 1];
     svg.replaceChildren(
-      path("unlearned", columns(points, (point) => !point.adapted || point.held)),
+      path("unlearned", columns(points, (point) => point.predicted_only)),
       path("grid", "M0 0H100M0 50H100M0 100H100"),
       path("area", area),
       path("line", line),

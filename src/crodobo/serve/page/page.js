@@ -143,7 +143,7 @@ function status(now) {
   at("key-change").hidden = !key.get();
 }
 
-function tiles({ totals, last_query: last, queue }) {
+function tiles({ totals, predicted_only: reasons, last_query: last, queue }) {
   put("queries", format.count(totals.queries));
   put("met", last > totals.queries ? `since the start, ${format.count(last)} in all` : "since the start");
   put("samples", format.count(totals.samples));
@@ -151,7 +151,9 @@ function tiles({ totals, last_query: last, queue }) {
   unit("burned", ...format.bytes(totals.burned_bytes));
   unit("queue", queue.requests, `of ${format.count(queue.limit)}`);
   at("queue-bar").style.width = `${Math.min(100, (100 * queue.requests) / queue.limit)}%`;
-  for (const name of ["restores", "held", "skipped"]) put(name, format.count(totals[name]));
+  for (const name of ["restores", "predicted_only", "skipped"]) put(name, format.count(totals[name]));
+  const why = Object.entries(reasons).map(([reason, number]) => `${reason}: ${format.count(number)}`);
+  put("reasons", why.join(", ") || "queries not learned");
 }
 
 function figures({ state, classes }) {
@@ -173,9 +175,10 @@ function figures({ state, classes }) {
   const one = points[place ?? last];
   const which = place === null ? "the last" : "under the pointer";
   const size = format.some(one.samples, "sample");
-  put("range", `Values of query ${one.query} (${which}), ${format.clock(one.time)}, ${size}`);
+  const unlearned = one.predicted_only ? `, predicted only: ${one.predicted_only}` : "";
+  put("range", `Values of query ${one.query} (${which}), ${format.clock(one.time)}, ${size}${unlearned}`);
   for (const chart of charts) chart.draw(points, place);
-  at("unlearned").hidden = !points.some((query) => !query.adapted || query.held);
+  at("unlearned").hidden = !points.some((query) => query.predicted_only);
   at("restored").hidden = !points.some((query) => query.restored);
   if (classes.length) mix.draw(points, classes, format.percent, place);
 }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from crodobo.config import Order
+from crodobo.core.prediction import Reason
 from crodobo.serve.bodies import FORM, IMAGES, NPY, RAW
 from crodobo.serve.oip import INPUT, TYPES
 
@@ -47,8 +48,18 @@ BINARY = {"schema": {"type": "string", "format": "binary"}}
 ERROR = _object(["error"], error=STRING, image=INTEGER, reason=STRING)
 STATE = _object(["ready", "state"], ready=BOOLEAN, state=STRING)
 RECEIPT = STRING | {"description": "The id of the query's line in the ledger."}
-FACTS = {"receipt": RECEIPT, "query": INTEGER, "samples": INTEGER, "agreement": NUMBER, "kept": NUMBER}
-ALWAYS = ("receipt", "query", "samples")
+LEARNED = INTEGER | {"description": "How many of the request's images were learned."}
+UNLEARNED = STRING | {"enum": list(get_args(Reason)), "description": "Why the request's other images were not learned."}
+FACTS = {
+    "receipt": RECEIPT,
+    "query": INTEGER,
+    "samples": INTEGER,
+    "agreement": NUMBER,
+    "kept": NUMBER,
+    "learned": LEARNED,
+    "predicted_only": UNLEARNED,
+}
+ALWAYS = ("receipt", "query", "samples", "learned")
 PROBABILITIES = OBJECT | {"additionalProperties": NUMBER}
 PREDICTION = _object(["label", "confidence"], label=STRING, confidence=NUMBER, probabilities=PROBABILITIES)
 PREDICTIONS = _object(["predictions", *ALWAYS], predictions=_array(PREDICTION), **FACTS)

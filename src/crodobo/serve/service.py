@@ -10,6 +10,7 @@ from torch import Tensor
 from crodobo.config import Order
 from crodobo.core.memory import Memory
 from crodobo.core.observer import Observer
+from crodobo.core.prediction import Reason
 from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data import load_public
@@ -111,9 +112,18 @@ class Service:
             session.observer.note("The service was paused, and still is.")
         session.start()
 
-    def answer(self, images: Tensor, adapt: bool = True, order: Order | None = None) -> Processed:
-        """Adapt to images, predict them and burn them. The images belong to the query from here on."""
-        processed = self.session.take(Query(images, self.memory), adapt=adapt, order=order)
+    def answer(
+        self,
+        images: Tensor,
+        adapt: bool | Tensor = True,
+        order: Order | None = None,
+        reason: Reason = "not asked to adapt",
+    ) -> Processed:
+        """Adapt to images, predict them and burn them. The images belong to the query from here on.
+
+        `adapt`, `order` and `reason` are those of `Session.take`.
+        """
+        processed = self.session.take(Query(images, self.memory), adapt=adapt, reason=reason, order=order)
         drift = self._drift.of(self.session.method.learners)
         self.points.append(describe(processed, drift=drift))
         return processed

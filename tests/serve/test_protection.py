@@ -1,4 +1,4 @@
-"""What an administrator can do against bad images, over HTTP: limits of keys."""
+"""What an administrator can do against bad images, over HTTP: limits of keys, and rollbacks."""
 
 import json
 import re
@@ -41,6 +41,12 @@ class Protected:
         assert status == 200, answer
         return answer
 
+    def admin(self, action: str, name: str = "admin") -> tuple[int, dict[str, Any]]:
+        return self.ask("POST", f"/admin/{action}", name)
+
+    def metric(self, name: str) -> float:
+        return self.served.metric(name, Authorization=f"Bearer {self.keys['admin']}")
+
     def predicted_only(self) -> dict[str, int]:
         """The metric, by reason."""
         text = self.served.ask("GET", "/metrics", Authorization=f"Bearer {self.keys['admin']}")[2].decode()
@@ -53,7 +59,7 @@ def protected(serve: "Serve", tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("protected")
     file = folder / "keys.json"
     key = add_key(file, "admin", "admin")
-    with serve(folder / "state", "--keys", str(file), "--log", str(folder / "log.jsonl")) as served:
+    with serve(folder / "state", "--keys", str(file), "--keep-states", "3", "--keep-every", "1") as served:
         one = Protected(served, file)
         one.keys["admin"] = key
         yield one
@@ -98,3 +104,46 @@ def test_an_inference_says_it_too(protected: Protected) -> None:
     status, answer = protected.ask("POST", "/v2/models/crodobo/infer", "tensors", body)
     assert (status, answer["parameters"]["learned"]) == (200, 0)
     assert answer["parameters"]["predicted_only"] == "key may not adapt"
+
+
+def test_an_administrator_rolls_back_by_queries_by_seconds_and_to_a_query(protected: Protected) -> None:
+    before = protected.metric("crodobo_rollbacks_total")
+    protected.add("honest")
+    queries = [protected.predict("honest")["query"] for _ in range(4)]
+    assert protected.admin("rollback?queries=1") == (200, {"done": "rollback", "state": "ready", "to": queries[2]})
+    assert protected.admin(f"rollback?to={queries[1]}")[1]["to"] == queries[1]
+    last = protected.predict("honest")["query"]
+    assert last == queries[-1] + 1, "numbers go on"
+    assert protected.admin("rollback")[1]["to"] == queries[1], "the last state before the current one"
+    assert protected.admin("rollback?seconds=0")[1]["to"] == queries[1]
+    assert protected.metric("crodobo_rollbacks_total") == before + 4
+
+
+def test_a_rollback_that_reaches_too_far_changes_nothing_and_names_the_oldest(protected: Protected) -> None:
+    protected.add("client")
+    queries = [protected.predict("client")["query"] for _ in range(4)]
+    for wanted in ("queries=1000", "seconds=1e9", "to=0"):
+        status, answer = protected.admin(f"rollback?{wanted}")
+        assert status == 409
+        assert answer["error"].startswith("No kept state is")
+        assert f"The oldest is from query {queries[1]}, 2 queries" in answer["error"]
+    status, answer = protected.admin("rollback?queries=1&to=3")
+    assert (status, answer["error"]) == (400, "`queries`, `seconds` and `to` exclude each other. Give one of them.")
+    assert protected.admin("rollback", "client")[0] == 403
+    assert protected.admin("rollback?queries=1")[1]["to"] == queries[2]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ("queries=some", "`queries` must be a whole number, not 'some'."),
+        ("queries=0", "`queries` must be at least 1, not '0'."),
+        ("seconds=soon", "`seconds` must be a number, not 'soon'."),
+        ("seconds=inf", "`seconds` must be a finite number, not 'inf'."),
+        ("to=-1", "`to` must be at least 0, not '-1'."),
+    ],
+)
+def test_a_rollback_with_a_wrong_parameter_gets_a_clear_sentence(
+    wanted: str, sentence: str, protected: Protected
+) -> None:
+    assert protected.admin(f"rollback?{wanted}") == (422, {"error": sentence})

@@ -1,8 +1,8 @@
 """Prediction: the result of a method for a query. It never contains inputs or features."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
@@ -73,6 +73,10 @@ class Prediction:
     probabilities: Tensor
     agreement: float | None = None
     adaptation: Adaptation = Adaptation()
+
+    def only(self, reason: Reason) -> Self:
+        """The same prediction, of a query that was predicted only."""
+        return replace(self, adaptation=Adaptation(predicted_only=reason))
 
     @property
     def labels(self) -> Tensor:

@@ -17,6 +17,7 @@ TOTALS = {
     "samples": "Samples answered.",
     "burned_bytes": "Bytes overwritten after their query.",
     "restores": "Times that collapsed learners were restored to their last good weights.",
+    "rollbacks": "Times that an administrator rolled the learners back.",
     "skipped": "Updates skipped because a loss or a gradient was not finite.",
 }
 LATEST = {

@@ -58,6 +58,11 @@ class Monitor:
                 {"id": point["receipt"], "query": point["query"], "time": point["time"], "samples": point["samples"]}
                 for point in points[-MAX_RECEIPTS:][::-1]
             ],
+            "kept_states": [
+                {"query": moment.query, "learned": moment.learned, "time": moment.time}
+                for moment in list(session.history.moments)
+            ],
+            "rollback": session.history.last_rollback and session.history.last_rollback._asdict(),
             "proof": session.prover.as_numbers(),
         }
 

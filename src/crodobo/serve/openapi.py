@@ -15,6 +15,7 @@ ERRORS = {
     403: "The key is not an administrator's, or the request was made on behalf of another site.",
     404: "There is no such model.",
     408: "The body did not arrive in time.",
+    409: "No kept state of the learners is old enough.",
     411: "The request has no Content-Length.",
     413: "The body is too large or has too many images.",
     415: "The Content-Type is not supported.",
@@ -123,4 +124,5 @@ MODEL_READY = _route(PROTOCOL, 404, 422, responses=IS_READY)
 READY = _route(PROTOCOL, responses=IS_READY)
 PUBLIC = _route(PROTOCOL)
 WATCH = _route(OPERATING, 401, 403, 429, 503)
+ROLL_BACK = _route(OPERATING, 400, 401, 403, 409, 422, 429, 500, 503)
 ADMINISTER = _route(OPERATING, 401, 403, 422, 429, 500, 503)

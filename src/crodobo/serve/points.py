@@ -6,6 +6,7 @@ import torch
 
 from crodobo.ledger.entry import now
 from crodobo.nn.learner import Learner
+from crodobo.session.history import Rollback
 from crodobo.session.processed import Processed
 
 MAX_POINTS = 240  # queries on the page
@@ -29,8 +30,8 @@ class Drift:
         return float(torch.cat(means).mean())
 
 
-def describe(processed: Processed, *, drift: float) -> dict[str, Any]:
-    """The point of a query."""
+def describe(processed: Processed, *, drift: float, rollback: Rollback | None) -> dict[str, Any]:
+    """The point of a query. `rollback` is the last one before it."""
     prediction = processed.prediction
     probabilities = prediction.probabilities
     entropy = torch.special.entr(probabilities).sum(dim=1).mean()
@@ -44,4 +45,5 @@ def describe(processed: Processed, *, drift: float) -> dict[str, Any]:
         "drift": round(drift, 4),
         "classes": [round(share, 4) for share in mix.tolist()],
         "restored": prediction.adaptation.restored is not None,
+        "rolled_back": rollback is not None and rollback.query == processed.query - 1,
     }

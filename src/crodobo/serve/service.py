@@ -17,6 +17,7 @@ from crodobo.data import load_public
 from crodobo.errors import BadData, CrodoboError
 from crodobo.serve.points import MAX_POINTS, Drift, describe
 from crodobo.serve.settings import ServeSettings
+from crodobo.session.history import History
 from crodobo.session.processed import Processed
 from crodobo.session.session import Session
 from crodobo.session.stop import Stop
@@ -30,8 +31,8 @@ WARM_START = "warm_start.safetensors"  # learners that have learned the source a
 class Service:
     """A model that adapts to queries, one after the other.
 
-    One thread calls `load`, `answer` and `administer`, because they change the learners. Any thread may read `state`
-    and the numbers, and call `drain` and `fail`.
+    One thread calls `load`, `answer`, `administer` and `session.roll_back`, because they change the learners. Any
+    thread may read `state` and the numbers, and call `drain` and `fail`.
 
     `fresh` makes new learners instead of going on from the checkpoint.
     """
@@ -39,7 +40,13 @@ class Service:
     def __init__(self, settings: ServeSettings, observer: Observer | None = None, *, fresh: bool = False) -> None:
         self.settings, self._fresh = settings, fresh
         self.session = Session(
-            settings, settings.state, observer=observer, stop=Stop(), progress=self._progress, durable=True
+            settings,
+            settings.state,
+            observer=observer,
+            stop=Stop(),
+            progress=self._progress,
+            history=History(settings.keep_states, settings.keep_every),
+            durable=True,
         )
         self.points: deque[dict[str, Any]] = deque(maxlen=MAX_POINTS)  # the last queries in numbers
 
@@ -91,6 +98,7 @@ class Service:
             "samples": counts.samples,
             "burned_bytes": counts.wiped,
             "restores": len(counts.restored),
+            "rollbacks": self.session.history.rollbacks,
             "skipped": counts.skipped,
             "predicted_only": counts.predicted_only.total(),
         }
@@ -125,7 +133,7 @@ class Service:
         """
         processed = self.session.take(Query(images, self.memory), adapt=adapt, reason=reason, order=order)
         drift = self._drift.of(self.session.method.learners)
-        self.points.append(describe(processed, drift=drift))
+        self.points.append(describe(processed, drift=drift, rollback=self.session.history.last_rollback))
         return processed
 
     def administer(self, action: Action) -> None:

@@ -20,10 +20,13 @@ class Event(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    event: Literal["started", "proved", "query", "checkpoint", "restored", "paused", "resumed", "reset", "ended"]
+    event: Literal[
+        "started", "proved", "query", "checkpoint", "restored", "paused", "resumed", "reset", "rollback", "ended"
+    ]
     burn: Literal["strict", "standard", "off"] | None = None
     end: Literal["finished", "stopped", "failed"] | None = None
     query: Count | None = None
+    to: Count | None = None
     samples: Count | None = None
     files: Count | None = None
     quarantined: Count | None = None

@@ -103,6 +103,18 @@ def make_method(kind: type[Method], public: PublicData, learners: list[Learner],
     return kind(public.source, augment=public.augment, **dict(settings) | {"learners": learners})
 
 
+def warm_method(
+    kind: type[Method],
+    public: PublicData,
+    settings: MethodSettings,
+    observer: Observer | None = None,
+    path: Path | None = None,
+) -> tuple[Method, float]:
+    """A method with warm learners, and how many seconds their warm-up took; see `warm_learners`."""
+    learners, seconds = warm_learners(public, settings, observer, path)
+    return make_method(kind, public, learners, settings), seconds
+
+
 def restore_method(
     kind: type[Method], public: PublicData, settings: SessionSettings, folder: Path, identity: dict[str, Any]
 ) -> tuple[Method, dict[str, Any]] | None:

@@ -92,7 +92,7 @@ export class LineChart {
       path("grid", "M0 0H100M0 50H100M0 100H100"),
       path("area", area),
       path("line", line),
-      path("restored", points.map((point, i) => (point.restored ? `M${middle(i, points)} 0V100` : "")).join("")),
+      path("restored", points.map((point, i) => (went_back(point) ? `M${middle(i, points)} 0V100` : "")).join("")),
       ...(at === null ? [] : [path("cross", `M${middle(at, points)} 0V100`)]),
       ...(marked ? [path("dot", `M${marked}h0`)] : []),
     );
@@ -105,6 +105,8 @@ export class LineChart {
     svg.setAttribute("aria-label", `${this.title} of the last ${points.length} queries${spread}`);
   }
 }
+
+const went_back = (point) => point.restored || point.rolled_back;
 
 // Splits places into runs without gaps.
 function split(places) {

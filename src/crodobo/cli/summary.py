@@ -57,7 +57,9 @@ def _protection(result: dict[str, Any]) -> dict[str, int | str]:
     """How often the learners were protected, by the kind of protection."""
     return {
         "skipped updates": result["skipped_updates"],
-        "predicted only": ", ".join(f"{number} ({reason})" for reason, number in result["predicted_only"].items()),
+        "predicted only": ", ".join(
+            f"{number} ({reason})" for reason, number in result.get("predicted_only", {}).items()
+        ),
         "restored weights": len(result["restored_weights"]),
     }
 

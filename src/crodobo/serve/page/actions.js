@@ -32,7 +32,7 @@ export class Actions {
     put("pause", now.adapting ? "Pause adaptation" : "Resume adaptation");
     const { to, time } = now.rollback ?? {};
     at("rolled").hidden = !now.rollback;
-    if (now.rollback) put("rolled", `Last rollback: at ${format.clock(time)}, ${moment(to)}.`);
+    if (now.rollback) put("rolled", `Rolled back at ${format.clock(time)} to the state ${moment(to)}.`);
   }
 
   // A button whose dialog asks first.

@@ -1,5 +1,6 @@
 """The table and the picture of the matrix of streams, from its finished cells."""
 
+import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,14 @@ STYLES: dict[str, dict[str, Any]] = {
     "source-only": {"color": "#009E73", "marker": "D", "lw": 1.2},
     "tent": {"color": "#CC79A7", "marker": "v", "lw": 1.2, "ls": ":"},
     "single": {"color": "#D55E00", "marker": "X", "lw": 1.2, "ls": ":"},
-    "crodobo-plain": {"color": "#56B4E9", "marker": "o", "lw": 1.6, "ls": "--", "markerfacecolor": "white"},
+    "crodobo-plain": {
+        "color": "#56B4E9",
+        "marker": "o",
+        "lw": 1.6,
+        "ls": "--",
+        "markerfacecolor": "white",
+        "zorder": 5,
+    },
     "crodobo": {"color": BLUE, "marker": "o", "lw": 2.6, "markersize": 6.5, "zorder": 4},
 }
 
@@ -146,6 +154,8 @@ def draw(streams: list[Stream]) -> bytes:
     handles: dict[str, Any] = {}
     for axes, panel in zip(grid.flat, panels, strict=False):
         handles |= draw_panel(axes, [stream for stream in streams if (stream.pair, stream.size) == panel])
+        highest = max(stream.mean(name) or 0 for stream in streams if stream.pair == panel[0] for name in METHODS)
+        axes.set_ylim(0, min(100, 10 * math.ceil((highest + 3) / 10)))  # one scale for all panels of a pair
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     for row in grid:
@@ -163,7 +173,7 @@ def draw_panel(axes: "Axes", streams: list[Stream]) -> dict[str, Any]:
     places = [ORDERS.index(stream.order) for stream in streams]
     tops = [stream.best_reference or 0.0 for stream in streams]
     if any(tops):
-        handles["best reference"] = axes.bar(places, tops, width=0.8, color="#e8ebf0", zorder=1)
+        handles["best reference"] = axes.bar(places, tops, width=0.8, color="#dfe4ec", zorder=1)
     for name, style in STYLES.items():
         means = [stream.mean(name) for stream in streams]
         points = [(place, mean) for place, mean in zip(places, means, strict=True) if mean is not None]
@@ -173,7 +183,7 @@ def draw_panel(axes: "Axes", streams: list[Stream]) -> dict[str, Any]:
     axes.set_title(f"{PAIRS[streams[0].pair].title}, {queries}", fontsize=10)
     labels = [order.replace("dirichlet", "dirichlet\n") for order in ORDERS]
     axes.set_xticks(range(len(ORDERS)), labels, fontsize=8)
-    axes.set(xlim=(-0.5, len(ORDERS) - 0.5), ylim=(0, 100))
+    axes.set_xlim(-0.5, len(ORDERS) - 0.5)
     axes.tick_params(axis="y", labelsize=8)
     axes.grid(axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -80,7 +80,7 @@ PAIRS = {
         samples=24 * FULL,
         sizes=(FULL,),
         options={"backbone": MOBILENET, "warmup": 40},
-        cost=10.0,
+        cost=6.0,
     ),
     "fashion-photos": Pair(
         *("Fashion-MNIST → photos", "fashion-photos", None, "clothing"),
@@ -88,7 +88,7 @@ PAIRS = {
         samples=24 * FULL,
         sizes=(FULL,),
         options={"backbone": MOBILENET, "warmup": 300},
-        cost=10.0,
+        cost=6.0,
     ),
 }
 

@@ -7,7 +7,16 @@ from typing import Any, Literal, Self
 from torch import Tensor
 
 # Why a query was predicted but not learned. Logs and metrics accept these words only.
-Reason = Literal["few classes", "not asked to adapt", "adaptation paused", "key may not adapt", "key limit reached"]
+Reason = Literal[
+    "few samples",
+    "few classes",
+    "learners disagree",
+    "unlike earlier queries",
+    "not asked to adapt",
+    "adaptation paused",
+    "key may not adapt",
+    "key limit reached",
+]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,8 @@ from crodobo.core.query import Query
 from crodobo.core.source import Source, SourceBatch
 from crodobo.engine import Sequence, make_engine
 from crodobo.errors import BadQuery, BadSettings
-from crodobo.guard.guard import Guard, GuardSnapshot
+from crodobo.guard.guard import Guard, GuardSnapshot, WeightCopy
+from crodobo.guard.watch import Watch
 from crodobo.nn.learner import Learner, average, make_learners, warm_up
 from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
@@ -30,7 +31,7 @@ class Snapshot(NamedTuple):
     """Everything that a step can change, copied in memory."""
 
     state: dict[str, Tensor]
-    guard: GuardSnapshot | None
+    guard: GuardSnapshot | tuple[WeightCopy, ...] | None
 
 
 class Method(ABC):
@@ -86,7 +87,11 @@ class Method(ABC):
         self._expected: int | None = None
         self._undo: Snapshot | None = None  # from before the last step
         Sequence(self.engine.threads).map(self.prepare, self.learners)
-        self.guard = Guard(self.learners, source) if self.settings.guard and self.learns else None
+        self.guard = self.make_guard() if self.settings.guard and self.learns else None
+
+    def make_guard(self) -> Guard | Watch:
+        """What keeps the stream from harming the learners."""
+        return Guard(self.learners, self.source)
 
     def prepare(self, learner: Learner) -> None:  # noqa: B027
         """Prepare a warm learner for the first query: attach parts, choose the weights to learn."""
@@ -139,8 +144,10 @@ class Method(ABC):
         images = query.pixels()
         largest = max(self.largest, len(images))
         for learner in self.learners:
-            # Adam would take a full step on a handful of samples, however noisy their gradient.
-            learner.share = len(images) / largest
+            if isinstance(self.guard, Watch):
+                learner.step_size = min(1.0, len(images) / self.settings.warmup_batch)
+            else:
+                learner.share = len(images) / largest
         self._undo = self.snapshot(self._undo)
         try:
             with self.engine.torch_threads():
@@ -156,12 +163,12 @@ class Method(ABC):
         if not self.guard:
             return self._plain_step(query, images, learned, order)
         found = self.guard.before(images, self.engine)
-        if found.predicted_only:
+        if found.predicted_only and isinstance(self.guard, Guard):
             prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
         else:
             prediction = self._plain_step(query, images, learned, order)
-            if found.restored:
-                prediction = replace(prediction, adaptation=replace(prediction.adaptation, restored=found.restored))
+            told = replace(prediction.adaptation, predicted_only=found.predicted_only, restored=found.restored)
+            prediction = replace(prediction, adaptation=told)
         return self.guard.after(images, prediction, self.engine)
 
     def _plain_step(self, query: Query, images: Tensor, learned: Tensor, order: Order) -> Prediction:
@@ -175,11 +182,16 @@ class Method(ABC):
         """Predict images, or an open query, without adapting to them."""
         if isinstance(images, Query):
             images.check(self.source.shape)
-            return average(self.learners, self.engine, images.pixels())
+            return self._answer(images.pixels())
         batch = pixels.as_tensor(images)
         if wrong := pixels.misfit(batch, self.source.shape):
             raise BadQuery(f"The batch {wrong}.")
-        return average(self.learners, self.engine, pixels.to_unit(batch))
+        return self._answer(pixels.to_unit(batch))
+
+    def _answer(self, images: Tensor) -> Prediction:
+        if isinstance(self.guard, Watch):
+            return self.guard.predict(images, self.engine)
+        return average(self.learners, self.engine, images)
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to continue, as tensors by name. It has no target sample, unless `keeps_target`."""
@@ -216,7 +228,7 @@ class Method(ABC):
             learner.forget()
         self.load_state(snapshot.state)
         if self.guard and snapshot.guard:
-            self.guard.restore(snapshot.guard)
+            self.guard.restore(snapshot.guard)  # type: ignore[arg-type]
 
 
 def check_burning(method: type[Method], settings: MethodSettings) -> None:

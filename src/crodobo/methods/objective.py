@@ -6,6 +6,7 @@ assigned in turn: ``mixmatch + entropy + diversity | co-supervision + entropy + 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +17,7 @@ CO_SUPERVISION = "co-supervision"
 MIXMATCH = "mixmatch"
 
 
-@dataclass(frozen=True)
-class Coefficients:
+class Coefficients(NamedTuple):
     """τ and λ, for the terms of an objective."""
 
     tau: float

@@ -1,0 +1,83 @@
+"""Agreement: how far the learners agree beyond chance, over the last samples."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from crodobo.guard.class_mix import ClassMix, narrower
+
+RECENT = 64  # samples that count
+LONG = 640  # samples that tell which classes are usual
+SURE = 3.0  # standard deviations from which a difference is not chance
+
+
+class Agreement:
+    """Counts in which pairs of classes two learners predict the same samples, and how mixed the predictions are.
+
+    >>> agreement = Agreement(torch.tensor([0.5, 0.5]))
+    >>> agreement.add([torch.eye(2), torch.eye(2)])
+    >>> agreement.kappa
+    1.0
+    """
+
+    def __init__(self, prior: Tensor) -> None:
+        self.mix = ClassMix(len(prior), RECENT)
+        self.agreed = torch.zeros(2, dtype=torch.float64)  # samples on which they agree, and all samples
+        self.usual = prior.double() * RECENT  # samples of each class over a longer time; at first, the source's
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that changes, by name."""
+        return {"mix": self.mix.numbers, "agreed": self.agreed, "usual": self.usual}
+
+    def add(self, predictions: list[Tensor]) -> None:
+        """Count samples, given each learner's probabilities. Learners are compared with the next one in line."""
+        self.mix.add(torch.stack(predictions).mean(dim=0))
+        labels = torch.stack([each.argmax(dim=1) for each in predictions])
+        count = labels.shape[1]
+        self.usual *= max(0.0, min(1.0, (LONG - count) / float(self.usual.sum())))
+        self.usual += torch.bincount(labels.flatten(), minlength=len(self.usual)) / len(labels)
+        if len(labels) > 1:
+            self.agreed *= max(0.0, min(1.0, (RECENT - count) / max(1.0, float(self.agreed[1]))))
+            self.agreed += torch.tensor([float((labels[1:] == labels[:-1]).float().mean() * count), count])
+
+    @property
+    def kappa(self) -> float:
+        """1 if the learners always agree, 0 if only as often as chance has it. 1 with a single learner.
+
+        Chance is what the classes predicted over a longer time make of it: learners that always see the same class agree
+        without knowing anything, and those that meet a burst of one class may well know it.
+        """
+        if self.agreed[1] == 0:
+            return 1.0
+        rate, chance = float(self.agreed[0] / self.agreed[1]), float((self.usual / self.usual.sum()).square().sum())
+        return (rate - chance) / (1 - chance) if chance < 1 else 0.0
+
+    def clear(self) -> None:
+        """Start again."""
+        self.agreed.zero_()
+        self.mix.clear()
+
+
+def worse(mine: Agreement, reference: Agreement) -> str | None:
+    """What the learners have lost compared with the reference, on the same samples; None if nothing is certain.
+
+    >>> good, collapsed, apart = (Agreement(torch.full((4,), 0.25)) for _ in range(3))
+    >>> good.add([torch.eye(4).repeat(16, 1)] * 2)
+    >>> collapsed.add([torch.eye(4)[[0] * 64]] * 2)
+    >>> apart.add([torch.eye(4).repeat(16, 1), torch.eye(4)[torch.arange(64) // 16]])
+    >>> worse(good, good), worse(collapsed, good)
+    (None, 'they saw 1.0 classes, the reference 4.0')
+    >>> worse(apart, good)
+    'they agreed on 0 % beyond chance, the reference on 100 %'
+    """
+    if mine.mix.samples < RECENT / 2:
+        return None
+    if narrower(mine.mix, reference.mix, SURE):
+        seen, known = mine.mix.effective_classes, reference.mix.effective_classes
+        return f"they saw {seen:.1f} classes, the reference {known:.1f}"
+    counted = float(mine.agreed[1])
+    if counted and reference.kappa - mine.kappa > SURE * math.sqrt(0.5 / counted):
+        percent = [f"{max(0.0, each.kappa):.0%}".replace("%", " %") for each in (mine, reference)]
+        return f"they agreed on {percent[0]} beyond chance, the reference on {percent[1]}"
+    return None

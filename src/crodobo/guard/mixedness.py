@@ -11,7 +11,7 @@ from torch import Tensor
 SLOW = 0.05  # how far 64 samples move the usual mix
 FULL = 64  # samples of a full query
 TRACKED = 320  # samples that the stream's mean covers
-BIAS = 3.0  # largest factor by which a class can be predicted too often or too rarely
+BIAS = 2.0  # largest factor by which a class can be predicted too often or too rarely
 SHIFT = 0.2  # how far a full query moves the spread
 UNDECIDED = 2.0  # the spread before anything is known
 LARGEST = 10.0  # the largest spread of a single query that counts

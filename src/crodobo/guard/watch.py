@@ -30,6 +30,7 @@ from crodobo.storage.tensors import with_prefix
 EXAMINED, COMPARED = 32, 16  # samples of a query that the reference looks at, and that the learners look at too
 NARROW = 0.25  # narrowness from which a query's statistics are corrected
 ONE_CLASS = 0.9  # narrowness from which nothing is learned
+LOOK = 0.2
 FEW = 8  # samples from which a query is learned
 OWN_TRUST = 32  # samples from which a query's own statistics get their full weight
 FAR = 4.0  # distance, in bursts of a single class, from which a query is of another domain
@@ -75,6 +76,7 @@ class Watch:
         for learner in learners:
             learner.keep_target_statistics(self.prior, batches)
         self.reference = Reference(learners, self.prior)
+        self.frame = Mixedness(self.prior, sum(learner.network.width for learner in learners))
         self.mixedness = Mixedness(self.prior, sum(learner.network.width for learner in learners))
         self.place = [mean.clone() for mean in self.reference.home]  # of the stream, in the reference's frame
         self.copies: tuple[WeightCopy, ...] = ()
@@ -100,11 +102,14 @@ class Watch:
         margin = FAR * (1 + 3 / len(look.features))
         first = bool(self.counts[1] == 0)
         far = self.reference.distance(look.place, self.reference.home if first else self.place) > margin
-        mine = self._ask(some(images, COMPARED), engine)
-        narrowness, mix = self.mixedness.narrowness(torch.stack(mine).mean(dim=0)), None
+        mine, mix = self._ask(some(images, COMPARED), engine), None
+        theirs = self.frame.narrowness(torch.stack(look.probabilities).mean(dim=0)) if not self.remote else None
+        narrowness = theirs if theirs is not None else self.mixedness.narrowness(torch.stack(mine).mean(dim=0))
         if narrowness > NARROW:
-            every = torch.stack(self._ask(images, engine) if count > COMPARED else mine).mean(dim=0)
-            narrowness = self.mixedness.narrowness(every)
+            mine = self._ask(images, engine) if count > COMPARED else mine
+            every = torch.stack(mine).mean(dim=0)
+            ours = self.mixedness.narrowness(every)
+            narrowness = ours if theirs is None else (ours + theirs) / 2
             if narrowness > NARROW:
                 mix = self.mixedness.unbiased(every).mean(dim=0)
         trust = min(1.0, (count - 1) / (OWN_TRUST - 1))
@@ -114,14 +119,14 @@ class Watch:
             own = count / (count + NEW) if count > 1 else 0.0
             norm = QueryNorm(mix, own, own, own if new else 0.0)
         else:
-            start = count / (float(self.counts[1]) + count + FULL)  # the source counts as one query
+            start = count / (float(self.counts[1]) + count + FULL) if mix is None else 0.0  # the source is one query
             momentum = max(0.1 * min(1.0, count / FULL), start) * max(SLOWEST, 1 - bursts)
             norm = QueryNorm(mix, self.own * trust * (1 - bursts), trust, momentum)
         return View(norm, look, mine, far, new, narrowness)
 
     def _ask(self, images: Tensor, engine: Engine) -> list[Tensor]:
         """What the learners see in images whose classes are not known."""
-        norm = QueryNorm(own=self.own * min(1.0, (len(images) - 1) / (OWN_TRUST - 1)))
+        norm = QueryNorm(own=LOOK * min(1.0, (len(images) - 1) / (OWN_TRUST - 1)))
 
         @torch.no_grad()
         def predict(learner: Learner) -> Tensor:
@@ -141,7 +146,7 @@ class Watch:
         if self.mixedness.narrowness(torch.stack(view.look.probabilities).mean(dim=0)) > NARROW:
             return None
         self.theirs.add(view.look.probabilities)
-        self.mine.add(view.mine)
+        self.mine.add([each[:EXAMINED] for each in view.mine])
         reason = worse(self.mine, self.theirs)
         return self._go_back(images, reason, engine) if reason else None
 
@@ -152,12 +157,14 @@ class Watch:
             return
         if view.new:
             self.mixedness.forget_stream()
+            self.frame.forget_stream()
             self.counts[1] = self.counts[4] = 0
         share = max(count / (float(self.counts[1]) + count), 0.1 * min(1.0, count / FULL))
         for place, here in zip(self.place, view.look.place, strict=True):
             place.lerp_(here, share)
         self.counts[1] += count
-        self.mixedness.add(torch.stack(view.look.probabilities).mean(dim=0), view.look.features, count)
+        self.mixedness.add(torch.stack(view.mine).mean(dim=0), view.look.features, count)
+        self.frame.add(torch.stack(view.look.probabilities).mean(dim=0), view.look.features, count)
 
     def _decide(self, count: int, view: "View") -> Lesson:
         if count < FEW:
@@ -214,6 +221,14 @@ class Watch:
                 self.copies = (*self.copies, WeightCopy(self.learners, int(self.counts[0])))[-COPIES:]
         return prediction
 
+    def before_answer(self, images: Tensor, engine: Engine) -> None:
+        """Estimate the classes of a narrow query again, with what was learned from it."""
+        norm = self.learners[0].query_norm
+        if norm.mix is None:
+            return
+        for learner, each in zip(self.learners, self._ask(images, engine), strict=True):
+            learner.query_norm = norm._replace(mix=self.mixedness.unbiased(each).mean(dim=0))
+
     def predict(self, images: Tensor, engine: Engine) -> Prediction:
         """Predict without learning. The reference answers if the learners are worse on these images."""
         view = self._examine(images, engine)
@@ -226,6 +241,7 @@ class Watch:
     def state(self) -> dict[str, Tensor]:
         """What is usual, and the reference."""
         parts = {"usual": self.mixedness.tensors(), "mine": self.mine.tensors(), "theirs": self.theirs.tensors()}
+        parts |= {"frame": self.frame.tensors()}
         parts["known"] = self.known.tensors()
         state = {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
         state |= {f"place.{number}": place for number, place in enumerate(self.place)}

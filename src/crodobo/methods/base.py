@@ -174,6 +174,8 @@ class Method(ABC):
     def _plain_step(self, query: Query, images: Tensor, learned: Tensor, order: Order) -> Prediction:
         if order == "adapt-then-predict":
             adaptation = self.adapt(query, learned)
+            if isinstance(self.guard, Watch):
+                self.guard.before_answer(images, self.engine)
             return replace(average(self.learners, self.engine, images), adaptation=adaptation)
         prediction = average(self.learners, self.engine, images)
         return replace(prediction, adaptation=self.adapt(query, learned))

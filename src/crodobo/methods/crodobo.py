@@ -142,7 +142,7 @@ class CroDoBo(Method):
     def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
         """ℓ_s: cross-entropy on a bootstrap of the source. Return the batch as the learner saw it."""
         batch = self.draw_source(learner, size)
-        follow = learner.target.source(batch.labels) if learner.target and self.steps % 4 == 0 else nullcontext()
+        follow = learner.target.source(batch.labels) if learner.target else nullcontext()
         with follow:
             logits = learner.forward(batch.images)
         learner.accumulate(F.cross_entropy(logits, batch.labels))

@@ -24,7 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from crodobo.nn.normalisation import batch_statistics, mixed_statistics
 
-SOURCE_MOMENTUM = 0.1  # how far one source sample moves the moments of its class
+SOURCE_MOMENTUM = 0.3  # how far one source sample moves the moments of its class
 MOST = 3.0  # largest factor of a correction to a standard deviation
 
 

@@ -45,7 +45,7 @@ class Lesson(NamedTuple):
     """What the learners may learn from a query."""
 
     weight: float = 1.0  # of the losses on the target; 0 if only the source is learned
-    diverse: bool = True  # whether the query should have all classes
+    usual: Tensor | None = None  # the usual predictions, if the query should not have all classes
     source: int = 16  # least size of the source batch beside the query
     reason: Reason | None = None  # why nothing is learned from the target
 
@@ -90,6 +90,7 @@ class Watch:
         if not view.far:
             restored = self._compare(images, view, engine)
         self._follow(len(images), view)
+        self.narrow = view.narrowness
         for learner in self.learners:
             learner.query_norm = view.norm
         self.lesson = self._decide(len(images), view)
@@ -106,7 +107,7 @@ class Watch:
         theirs = self.frame.narrowness(torch.stack(look.probabilities).mean(dim=0)) if not self.remote else None
         narrowness = theirs if theirs is not None else self.mixedness.narrowness(torch.stack(mine).mean(dim=0))
         if narrowness > NARROW:
-            mine = self._ask(images, engine) if count > COMPARED else mine
+            mine = self._ask(images, engine, theirs or 0.0) if count > COMPARED else mine
             every = torch.stack(mine).mean(dim=0)
             ours = self.mixedness.narrowness(every)
             narrowness = ours if theirs is None else (ours + theirs) / 2
@@ -121,12 +122,12 @@ class Watch:
         else:
             start = count / (float(self.counts[1]) + count + FULL) if mix is None else 0.0  # the source is one query
             momentum = max(0.1 * min(1.0, count / FULL), start) * max(SLOWEST, 1 - bursts)
-            norm = QueryNorm(mix, self.own * trust * (1 - bursts), trust, momentum)
+            norm = QueryNorm(mix, self.own * min(1.0, 2 - 2 * narrowness) * trust * (1 - bursts), trust, momentum)
         return View(norm, look, mine, far, new, narrowness)
 
-    def _ask(self, images: Tensor, engine: Engine) -> list[Tensor]:
+    def _ask(self, images: Tensor, engine: Engine, narrowness: float = 0.0) -> list[Tensor]:
         """What the learners see in images whose classes are not known."""
-        norm = QueryNorm(own=LOOK * min(1.0, (len(images) - 1) / (OWN_TRUST - 1)))
+        norm = QueryNorm(own=LOOK * min(1.0, 2 - 2 * narrowness) * min(1.0, (len(images) - 1) / (OWN_TRUST - 1)))
 
         @torch.no_grad()
         def predict(learner: Learner) -> Tensor:
@@ -175,7 +176,7 @@ class Watch:
             return Lesson(0.0, reason="learners disagree")
         if view.narrowness > ONE_CLASS:
             return Lesson(0.0, reason="few classes")
-        return Lesson(1 - view.narrowness, diverse=False) if view.narrowness > NARROW else Lesson()
+        return Lesson(1 - view.narrowness, usual=self.mixedness.usual.clone()) if view.narrowness > NARROW else Lesson()
 
     @property
     def remote(self) -> bool:
@@ -226,7 +227,7 @@ class Watch:
         norm = self.learners[0].query_norm
         if norm.mix is None:
             return
-        for learner, each in zip(self.learners, self._ask(images, engine), strict=True):
+        for learner, each in zip(self.learners, self._ask(images, engine, self.narrow), strict=True):
             learner.query_norm = norm._replace(mix=self.mixedness.unbiased(each).mean(dim=0))
 
     def predict(self, images: Tensor, engine: Engine) -> Prediction:

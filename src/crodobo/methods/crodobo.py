@@ -99,7 +99,9 @@ class CroDoBo(Method):
         lesson = self.guard.lesson if isinstance(self.guard, Watch) else Lesson()
         if not lesson.weight:
             return self.adapt_without_target(images)
-        given = self.coefficients if lesson.diverse else self.coefficients._replace(lam=0.0)
+        for learner in self.learners:
+            learner.step_size *= lesson.weight
+        given = self.coefficients._replace(usual=lesson.usual)
         objectives = assign_objectives(parse_objectives(self.settings.objective), len(self.learners))
         weak = query.own(self.augment.weak(images, self.generator))
         strong = query.own(self.augment.strong(images, self.generator))

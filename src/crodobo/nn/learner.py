@@ -117,6 +117,7 @@ class Learner:
             with torch.no_grad(), self.target.source(labels):
                 self.forward(images)
             self.forget()
+        self.target.begin()
         self.statistics += self.target.tensors().values()
         self._kept_statistics = [statistic.clone() for statistic in self.statistics]
         return self.target

@@ -24,7 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from crodobo.nn.normalisation import batch_statistics, mixed_statistics
 
-SOURCE_MOMENTUM = 0.3  # how far one source sample moves the moments of its class
+SOURCE_MOMENTUM = 0.2  # how far one source sample moves the moments of its class
 MOST = 3.0  # largest factor of a correction to a standard deviation
 
 
@@ -57,8 +57,13 @@ class LayerStatistics:
         self.known = layer.running_mean.new_zeros(classes)  # samples of each class so far
 
     @torch.no_grad()
-    def add_source(self, inputs: Tensor, one_hot: Tensor) -> None:
-        """Move the moments of the classes towards those of a labelled batch."""
+    def add_source(self, inputs: Tensor, one_hot: Tensor, prior: Tensor) -> None:
+        """Move the moments of the classes towards those of a labelled batch.
+
+        The target's running statistics go along: when weights change, both domains move.
+        """
+        known = bool((self.known > 0).all())
+        before = self.source(prior)
         each, square = sample_moments(inputs)
         count = one_hot.sum(dim=0)
         share = torch.where(self.known > 0, 1 - (1 - SOURCE_MOMENTUM) ** count, (count > 0).float())[:, None]
@@ -66,6 +71,10 @@ class LayerStatistics:
         self.class_mean += share * (one_hot.T @ each / divisor - self.class_mean)
         self.class_square += share * (one_hot.T @ square / divisor - self.class_square)
         self.known += count
+        if known:
+            after = self.source(prior)
+            self.mean += after.mean - before.mean
+            self.var *= (after.var / before.var).clamp(MOST**-2, MOST**2)
 
     def source(self, mix: Tensor) -> Moments:
         """The moments of the source if it had this class mix."""
@@ -97,6 +106,15 @@ class TargetStatistics:
         self._norms, self.prior = layers, prior
         self.layers = [LayerStatistics(layer, len(prior)) for layer in layers]
 
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Begin with the statistics of the source."""
+        for each in self.layers:
+            assert each.layer.running_mean is not None
+            assert each.layer.running_var is not None
+            each.mean.copy_(each.layer.running_mean)
+            each.var.copy_(each.layer.running_var)
+
     def tensors(self) -> dict[str, Tensor]:
         """All statistics by name. These are the tensors in use, not copies."""
         names = ("mean", "var", "class_mean", "class_square", "known")
@@ -107,7 +125,7 @@ class TargetStatistics:
         """Follow the moments of the classes while a labelled batch goes through the network."""
         one_hot = F.one_hot(labels, len(self.prior)).float()
         hooks = [
-            each.layer.register_forward_pre_hook(lambda _, inputs, each=each: each.add_source(inputs[0], one_hot))
+            each.layer.register_forward_pre_hook(lambda _, inputs, each=each: each.add_source(inputs[0], one_hot, self.prior))
             for each in self.layers
         ]
         try:

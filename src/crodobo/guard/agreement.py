@@ -45,8 +45,8 @@ class Agreement:
     def kappa(self) -> float:
         """1 if the learners always agree, 0 if only as often as chance has it. 1 with a single learner.
 
-        Chance is what the classes predicted over a longer time make of it: learners that always see the same class agree
-        without knowing anything, and those that meet a burst of one class may well know it.
+        Chance is what the classes predicted over a longer time make of it: learners that always see the same class
+        agree without knowing anything, and those that meet a burst of one class may well know it.
         """
         if self.agreed[1] == 0:
             return 1.0

@@ -30,8 +30,14 @@ class Reference:
     def __init__(self, learners: list[Learner], prior: Tensor) -> None:
         self.learners = [learner.frozen_copy() for learner in learners]
         self._norms = batch_norms(self.learners[0].network)
-        assert learners[0].target
-        self.unit = [each.burst(prior) for each in learners[0].target.layers]  # how far a single class lies
+        self.prior = prior
+        self._measure()
+
+    def _measure(self) -> None:
+        """How far the farthest class lies from the source in each layer: the unit of distances."""
+        target = self.learners[0].target
+        assert target
+        self.unit = [each.burst(self.prior) for each in target.layers]
 
     @torch.no_grad()
     def look(self, images: Tensor, engine: Engine) -> Look:
@@ -76,3 +82,4 @@ class Reference:
         """Continue from a result of `state`."""
         for number, learner in enumerate(self.learners):
             learner.load_state(with_prefix(f"learners.{number}.", state))
+        self._measure()

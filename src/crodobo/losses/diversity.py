@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-
 SHARE = 0.1  # of a query in the moving mean of the predictions
 
 

@@ -58,8 +58,8 @@ class CroDoBo(Method):
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when the labelled source is available and the classes of the stream are mixed. It is the recommended
-    method. On streams whose classes come in long bursts the diversity term does harm; see *Streams and bursts*.
+    **Use it** when the labelled source is available. It is the recommended method. Bursts of few classes, short queries
+    and noise are watched for (`crodobo.guard.watch`), unless `plain` is set; see *Streams and bursts*.
 
     **Reference.** Yang et al., *Burn After Reading: Online Adaptation for Cross-domain Streaming Data*, ECCV 2022,
     arXiv 2112.04345.
@@ -72,6 +72,8 @@ class CroDoBo(Method):
         Weight λ of the diversity term.
     objective
         The target objective: terms joined by plus signs, or the name of a preset (`crodobo.methods.objective`).
+    plain
+        The algorithm exactly as published, without what protects it from streams that are not mixed.
 
     Examples
     --------
@@ -110,7 +112,7 @@ class CroDoBo(Method):
 
         # 3.2.1  Cross-domain bootstrapping: learner k meets the query T_j with its own source batch S_j^k.
         def first_pass(learner: Learner, objective: Objective) -> FirstPass:
-            source = self.learn_source(learner, max(len(weak), lesson.source))
+            source = self.learn_source(learner, max(len(weak), lesson.least_source))
             logits = learner.forward_query(weak)
             learner.accumulate(lesson.weight * objective.weak(logits, given))  # ℓ_ent + λ ℓ_div
             probabilities = torch.softmax(logits.detach(), dim=1)

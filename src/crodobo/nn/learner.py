@@ -220,7 +220,7 @@ class Learner:
             after_step()
 
     def frozen_copy(self) -> "Learner":
-        """A learner with the same weights that will not learn, with the source's statistics only."""
+        """A learner with the same weights and statistics that will not learn."""
         other = copy.copy(self)
         other.network = copy.deepcopy(self.network).requires_grad_(False)
         other.generator = Generator().manual_seed(self.seed)
@@ -228,6 +228,10 @@ class Learner:
         other._parts, other._norms = {"network": other.network}, batch_norms(other.network)
         other.statistics, other.target = [], None
         other._watch_statistics(other.network)
+        if self.target:
+            copied = other.keep_target_statistics(self.target.prior, ()).tensors()
+            for name, value in self.target.tensors().items():
+                copied[name].copy_(value)
         return other
 
     def state(self) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """TargetStatistics: a network's BatchNorm statistics of the target, corrected for the classes of each query.
 
-The mean and variance of a query depend on two things: on its domain, which is to be normalised away, and on its classes,
-which are to be recognised. If a query has all classes the second part is the same as in the source, and the query's own
-statistics serve. If it has one class they would remove exactly what tells that class from the others.
+The mean and variance of a query depend on two things: on its domain, which is to be normalised away, and on its
+classes, which are to be recognised. If a query has all classes the second part is the same as in the source, and the
+query's own statistics serve. If it has one class they would remove exactly what tells that class from the others.
 
 The labelled source says what a mix of classes does to the statistics of a layer. With m(w), s(w) the mean and standard
 deviation of the source under the class mix w, and π the source's own mix, the statistics that the query would have had
@@ -15,6 +15,7 @@ Here μ and σ are the query's own and w is its estimated mix. For w = π nothin
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from crodobo.nn.normalisation import batch_statistics, mixed_statistics
 
-SOURCE_MOMENTUM = 0.2  # how far one source sample moves the moments of its class
+SOURCE_MOMENTUM = 0.05  # how far one source sample moves the moments of its class
 MOST = 3.0  # largest factor of a correction to a standard deviation
 
 
@@ -125,7 +126,9 @@ class TargetStatistics:
         """Follow the moments of the classes while a labelled batch goes through the network."""
         one_hot = F.one_hot(labels, len(self.prior)).float()
         hooks = [
-            each.layer.register_forward_pre_hook(lambda _, inputs, each=each: each.add_source(inputs[0], one_hot, self.prior))
+            each.layer.register_forward_pre_hook(
+                lambda _, inputs, each=each: each.add_source(inputs[0], one_hot, self.prior)
+            )
             for each in self.layers
         ]
         try:
@@ -187,7 +190,7 @@ class TargetStatistics:
     def _replaced(self, forward: Callable[[LayerStatistics, Tensor], Tensor]) -> Iterator[None]:
         """Let the layers compute something else."""
         for each in self.layers:
-            each.layer.forward = lambda inputs, each=each: forward(each, inputs)  # type: ignore[method-assign]
+            each.layer.forward = partial(forward, each)  # type: ignore[method-assign]
         try:
             yield
         finally:

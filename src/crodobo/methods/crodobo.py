@@ -27,7 +27,6 @@ class CroDoBoSettings(MethodSettings):
     tau: Fraction = 0.95
     lam: NonNegative = 0.4
     objective: str = DEFAULT
-    plain: bool = False
 
     @field_validator("objective")
     @classmethod
@@ -72,8 +71,6 @@ class CroDoBo(Method):
         Weight λ of the diversity term.
     objective
         The target objective: terms joined by plus signs, or the name of a preset (`crodobo.methods.objective`).
-    plain
-        The algorithm exactly as published, without what protects it from streams that are not mixed.
 
     Examples
     --------

@@ -31,15 +31,20 @@ class Agreement:
         return {"mix": self.mix.numbers, "agreed": self.agreed, "usual": self.usual}
 
     def add(self, predictions: list[Tensor]) -> None:
-        """Count samples, given each learner's probabilities. Learners are compared with the next one in line."""
-        self.mix.add(torch.stack(predictions).mean(dim=0))
+        """Count samples, given each learner's probabilities. The learners agree if all predict the same class."""
         labels = torch.stack([each.argmax(dim=1) for each in predictions])
-        count = labels.shape[1]
+        agreement = float((labels == labels[0]).all(dim=0).float().mean()) if len(labels) > 1 else None
+        self.count(torch.stack(predictions).mean(dim=0), agreement)
+
+    def count(self, probabilities: Tensor, agreement: float | None) -> None:
+        """Count samples, given their prediction and the share on which the learners agree."""
+        count = len(probabilities)
+        self.mix.add(probabilities)
         self.usual *= max(0.0, min(1.0, (LONG - count) / float(self.usual.sum())))
-        self.usual += torch.bincount(labels.flatten(), minlength=len(self.usual)) / len(labels)
-        if len(labels) > 1:
+        self.usual += torch.bincount(probabilities.argmax(dim=1), minlength=len(self.usual))
+        if agreement is not None:
             self.agreed *= max(0.0, min(1.0, (RECENT - count) / max(1.0, float(self.agreed[1]))))
-            self.agreed += torch.tensor([float((labels[1:] == labels[:-1]).float().mean() * count), count])
+            self.agreed += torch.tensor([agreement * count, count])
 
     @property
     def kappa(self) -> float:

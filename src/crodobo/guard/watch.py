@@ -9,6 +9,8 @@
   classes than the reference in the same samples, or agree far less, have been harmed. They get earlier weights.
 """
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -26,7 +28,7 @@ from crodobo.nn.learner import Learner, average
 from crodobo.nn.target_statistics import QueryNorm
 from crodobo.storage.tensors import with_prefix
 
-EXAMINED, COMPARED = 32, 16  # samples of a query that the reference looks at, and that the learners look at
+EXAMINED = 32  # samples of a query that the reference looks at
 NARROW = 0.25  # narrowness from which a query's statistics are corrected
 ONE_CLASS = 0.9  # narrowness from which nothing is learned
 FEW = 8  # samples from which a query is learned
@@ -34,12 +36,13 @@ LEAST_SOURCE = 16  # samples of the source that are learned at a time
 OWN_TRUST = 32  # samples from which a query's own statistics get their full weight
 FAR = 4.0  # distance, in bursts of a single class, from which a query is of another domain
 NEW = 16  # samples of a new domain that count as much as all that came before
-AGREE = 0.5  # agreement beyond chance from which a domain is learned
+AGREE, AGREE_FAR = 0.5, 0.6  # agreement beyond chance from which a domain is learned, near the source and far from it
 SETTLING = 256  # samples of a domain far from the source on which the learners must agree first
 MOMENTUM, SLOWEST = 0.1, 0.25  # BatchNorm's usual momentum, and the least share of it with which bursts are followed
+CALM = 10  # queries after a narrow one until the stream counts as calm
 COPIES, EVERY = 2, 10  # copies of earlier weights, and learned queries between two of them
 MEASURED = 512  # source samples that tell what classes do to the statistics
-COUNTS = ("learned", "learned_here", "domain", "far", "owed")
+COUNTS = ("learned", "learned_here", "domain", "far", "owed", "calm", "blind")
 
 
 class Lesson(NamedTuple):
@@ -56,7 +59,6 @@ class View(NamedTuple):
 
     norm: QueryNorm
     look: Look
-    mine: list[Tensor]  # what the learners see in some samples
     far: bool  # whether it is of another domain than the stream so far
     new: bool  # whether the stream has changed its domain for good
     mixed: bool  # whether the reference sees the usual classes
@@ -90,18 +92,20 @@ class Watch:
         self.mine, self.theirs = Agreement(self.prior), Agreement(self.prior)  # on the same mixed queries
         self.knowledge = Agreement(self.prior)  # without anything learned from this domain
         self.counts = {name: torch.zeros(1) for name in COUNTS}
+        self.counts["calm"].fill_(CALM)
+        self.counts["blind"].fill_(0.5)
         self.copies: tuple[WeightCopy, ...] = ()
         self.lesson, self._narrowness = Lesson(), 0.0
+        self._view: View | None = None
 
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
         """Examine a query. Sets how the learners normalise it, and `lesson`; may put earlier weights back."""
-        view = self._examine(images, engine)
-        restored = None if view.far else self._compare(images, view, engine)
+        view = self._view = self._examine(images, engine)
         self._follow(len(images), view)
         for learner in self.learners:
             learner.query_norm = view.norm
         self.lesson, self._narrowness = self._decide(len(images), view), view.narrowness
-        return Adaptation(predicted_only=self.lesson.reason, restored=restored)
+        return Adaptation(predicted_only=self.lesson.reason)
 
     def before_answer(self, images: Tensor, engine: Engine) -> None:
         """Estimate the classes of a narrow query again, with what was learned from it."""
@@ -112,13 +116,27 @@ class Watch:
             learner.query_norm = norm._replace(mix=self.seen_by_learners.unbiased(seen).mean(dim=0))
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
-        """Count a query, and keep a copy of the weights now and then."""
-        if prediction.adaptation.predicted_only is None:
+        """Count a query, and compare the learners with the reference. If they are worse, go back and predict again."""
+        view, adaptation = self._view, prediction.adaptation
+        if adaptation.predicted_only is None:
             self.counts["learned"] += 1
             self.counts["learned_here"] += 1
             learned = int(self.counts["learned"])
             if learned % EVERY == 0:
                 self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
+        if view is None or view.far or not bool(prediction.probabilities.isfinite().all()):
+            return prediction
+        self.seen_by_learners.add(prediction.probabilities, len(images))
+        self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))
+        if self.remote and not self.counts["learned_here"]:
+            self.knowledge.count(prediction.probabilities, prediction.agreement)
+        if not view.mixed:
+            return prediction
+        self.theirs.add(view.look.probabilities)
+        self.mine.count(prediction.probabilities, prediction.agreement)
+        if reason := worse(self.mine, self.theirs):
+            told = replace(adaptation, restored=self._go_back(images, reason, engine))
+            return replace(average(self.learners, engine, images), adaptation=told)
         return prediction
 
     def predict(self, images: Tensor, engine: Engine) -> Prediction:
@@ -146,6 +164,10 @@ class Watch:
         self.counts["owed"].zero_()
         return min(full, owed)
 
+    def measures_classes(self, step: int) -> bool:
+        """Whether to measure what the source's classes do to the statistics: in bursts always, else now and then."""
+        return float(self.counts["calm"]) < CALM or step % CALM == 0
+
     # Examining a query
 
     def _examine(self, images: Tensor, engine: Engine) -> View:
@@ -154,21 +176,19 @@ class Watch:
         distance = self.reference.distance(look.place, self.reference.home if first else self.place)
         far = distance > FAR * (1 + 3 / len(look.features))  # few samples are always a little off
         new = far and (first or float(self.counts["far"]) >= NEW)
-        mine = self._ask(some(images, COMPARED), engine)
         theirs = self.seen_by_reference.narrowness(mean(look.probabilities))
-        narrowness, mix = self.seen_by_learners.narrowness(mean(mine)) if self.remote else theirs, None
-        if narrowness > NARROW:
-            mine = self._ask(images, engine, 0.0 if self.remote else theirs)
-            ours = self.seen_by_learners.narrowness(mean(mine))
-            narrowness = ours if self.remote else (ours + theirs) / 2
+        mixed = not self.remote and theirs <= NARROW + 0.8 / math.sqrt(len(look.features))
+        narrowness, mix = 0.0, None
+        if not mixed:
+            mine = mean(self._ask(images, engine, 0.0 if self.remote else theirs))
+            narrowness = self.seen_by_learners.narrowness(mine)
+            narrowness = narrowness if self.remote else (narrowness + theirs) / 2
             if narrowness > NARROW:
-                mix = self.seen_by_learners.unbiased(mean(mine)).mean(dim=0)
-        norm = self._normalise(count, mix, narrowness, self.seen_by_learners.blindness(mean(mine)), far, new)
-        return View(norm, look, mine, far, new, not self.remote and theirs <= NARROW, narrowness)
+                mix = self.seen_by_learners.unbiased(mine).mean(dim=0)
+        norm = self._normalise(count, mix, narrowness, far, new)
+        return View(norm, look, far, new, mixed, narrowness)
 
-    def _normalise(
-        self, count: int, mix: Tensor | None, narrowness: float, blind: float, far: bool, new: bool
-    ) -> QueryNorm:
+    def _normalise(self, count: int, mix: Tensor | None, narrowness: float, far: bool, new: bool) -> QueryNorm:
         """Which statistics a query gets."""
         if far:  # the running statistics are of another domain
             own = count / (count + NEW) if count > 1 else 0.0
@@ -176,9 +196,10 @@ class Watch:
         trust = min(1.0, (count - 1) / (OWN_TRUST - 1))
         if mix is not None:
             return QueryNorm(mix, self.own * trust * sharing(narrowness), trust, MOMENTUM * min(1.0, count / FULL))
+        blind = float(self.counts["blind"])
         bursts = self.spread.bursts * blind  # what the predictions would have missed
-        # At first the source counts as one query, unless a burst might have been missed.
-        start = (1 - blind) * count / (float(self.counts["domain"]) + count + FULL)
+        # At first the source counts as one query; as more if it is near and a burst might have been missed.
+        start = (1.0 if self.remote else 1 - blind) * count / (float(self.counts["domain"]) + count + FULL)
         momentum = max(MOMENTUM * min(1.0, count / FULL), start) * max(SLOWEST, 1 - bursts)
         return QueryNorm(None, self.own * trust * (1 - bursts), trust, momentum)
 
@@ -209,8 +230,10 @@ class Watch:
         for place, here in zip(self.place, view.look.place, strict=True):
             place.lerp_(here, share)
         self.counts["domain"] += count
-        self.seen_by_learners.add(mean(view.mine), count)
+        self.counts["calm"].copy_(self.counts["calm"] + 1 if view.norm.mix is None else torch.zeros(1))
         self.seen_by_reference.add(mean(view.look.probabilities), count)
+        if not self.remote:
+            self.knowledge.add(view.look.probabilities)
         if count >= FEW:  # the mean of fewer samples would say too much about each of them
             self.spread.add(view.look.features, count)
 
@@ -221,7 +244,7 @@ class Watch:
         if view.far:
             return Lesson(0.0, reason="unlike earlier queries")
         settled = not self.remote or float(self.counts["domain"]) >= SETTLING
-        if not settled or self.knowledge.kappa < AGREE:
+        if not settled or self.knowledge.kappa < (AGREE_FAR if self.remote else AGREE):
             return Lesson(0.0, reason="learners disagree")
         if view.narrowness > ONE_CLASS:
             return Lesson(0.0, reason="few classes")
@@ -235,20 +258,6 @@ class Watch:
         return self.reference.distance(self.place, self.reference.home) > FAR
 
     # Going back
-
-    def _compare(self, images: Tensor, view: View, engine: Engine) -> str | None:
-        """Compare the learners with the reference on the same samples. If they are worse, go back."""
-        if self.remote:
-            if not self.counts["learned_here"]:
-                self.knowledge.add(view.mine)
-            return None
-        self.knowledge.add(view.look.probabilities)
-        if not view.mixed:
-            return None
-        self.theirs.add(view.look.probabilities)
-        self.mine.add(view.mine)
-        reason = worse(self.mine, self.theirs)
-        return self._go_back(images, reason, engine) if reason else None
 
     def _go_back(self, images: Tensor, reason: str, engine: Engine) -> str:
         """Put the newest earlier weights back that are not worse than the reference, or else its own."""

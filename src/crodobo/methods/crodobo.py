@@ -1,6 +1,5 @@
 """CroDoBo: cross-domain bootstrapping with exchanged pseudo-labels (section 3 of the paper)."""
 
-from contextlib import nullcontext
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -143,8 +142,10 @@ class CroDoBo(Method):
     def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
         """ℓ_s: cross-entropy on a bootstrap of the source. Return the batch as the learner saw it."""
         batch = self.draw_source(learner, size)
-        follow = learner.target.source(batch.labels) if learner.target else nullcontext()
-        with follow:
+        if learner.target and isinstance(self.guard, Watch):
+            with learner.target.source(batch.labels if self.guard.measures_classes(self.steps) else None):
+                logits = learner.forward(batch.images)
+        else:
             logits = learner.forward(batch.images)
         learner.accumulate(F.cross_entropy(logits, batch.labels))
         return batch

@@ -58,13 +58,8 @@ class LayerStatistics:
         self.known = layer.running_mean.new_zeros(classes)  # samples of each class so far
 
     @torch.no_grad()
-    def add_source(self, inputs: Tensor, one_hot: Tensor, prior: Tensor) -> None:
-        """Move the moments of the classes towards those of a labelled batch.
-
-        The target's running statistics go along: when weights change, both domains move.
-        """
-        known = bool((self.known > 0).all())
-        before = self.source(prior)
+    def add_source(self, inputs: Tensor, one_hot: Tensor) -> None:
+        """Move the moments of the classes towards those of a labelled batch."""
         each, square = sample_moments(inputs)
         count = one_hot.sum(dim=0)
         share = torch.where(self.known > 0, 1 - (1 - SOURCE_MOMENTUM) ** count, (count > 0).float())[:, None]
@@ -72,15 +67,23 @@ class LayerStatistics:
         self.class_mean += share * (one_hot.T @ each / divisor - self.class_mean)
         self.class_square += share * (one_hot.T @ square / divisor - self.class_square)
         self.known += count
-        if known:
-            after = self.source(prior)
-            self.mean += after.mean - before.mean
-            self.var *= (after.var / before.var).clamp(MOST**-2, MOST**2)
+
+    @torch.no_grad()
+    def go_along(self, before: Moments, after: Moments) -> None:
+        """Follow a change of the source's running statistics: when weights change, both domains move."""
+        self.mean += after.mean - before.mean
+        self.var *= (after.var / before.var.clamp(min=1e-8)).clamp(MOST**-2, MOST**2)
 
     def source(self, mix: Tensor) -> Moments:
         """The moments of the source if it had this class mix."""
         mean = mix @ self.class_mean
         return Moments(mean, (mix @ self.class_square - mean.square()).clamp(min=1e-8))
+
+    def of_source(self) -> Moments:
+        """The source's running statistics."""
+        assert self.layer.running_mean is not None
+        assert self.layer.running_var is not None
+        return Moments(self.layer.running_mean.clone(), self.layer.running_var.clone())
 
     def corrected(self, found: Moments, mix: Tensor, prior: Tensor) -> Moments:
         """The statistics of a query as they would be if its classes were mixed like the source's."""
@@ -122,26 +125,32 @@ class TargetStatistics:
         return {f"{number}.{name}": getattr(each, name) for number, each in enumerate(self.layers) for name in names}
 
     @contextmanager
-    def source(self, labels: Tensor) -> Iterator[None]:
-        """Follow the moments of the classes while a labelled batch goes through the network."""
-        one_hot = F.one_hot(labels, len(self.prior)).float()
-        hooks = [
-            each.layer.register_forward_pre_hook(
-                lambda _, inputs, each=each: each.add_source(inputs[0], one_hot, self.prior)
-            )
-            for each in self.layers
-        ]
+    def source(self, labels: Tensor | None) -> Iterator[None]:
+        """Go along with the source's statistics while a batch of it goes through the network in train mode.
+
+        With its labels, the moments of the classes follow too. That takes longer.
+        """
+        before = [each.of_source() for each in self.layers]
+        hooks = []
+        if labels is not None:
+            one_hot = F.one_hot(labels, len(self.prior)).float()
+            hooks = [
+                each.layer.register_forward_pre_hook(lambda _, inputs, each=each: each.add_source(inputs[0], one_hot))
+                for each in self.layers
+            ]
         try:
             yield
         finally:
             for hook in hooks:
                 hook.remove()
+        for each, old in zip(self.layers, before, strict=True):
+            each.go_along(old, each.of_source())
 
     @contextmanager
     def learning(self, norm: QueryNorm, samples: int) -> Iterator[None]:
         """Train mode for a query, or a view of it. The running statistics of the target follow it."""
-        if samples > 1 and norm == QueryNorm(own=norm.own) and torch.is_grad_enabled():
-            with self._swapped(), batch_statistics(self._norms, samples):  # the common case, without a detour
+        if samples > 1 and norm.mix is None and norm.learned_own == 1:  # the common case, without a detour
+            with self._swapped(norm.momentum), batch_statistics(self._norms, samples):
                 yield
             return
 
@@ -175,16 +184,16 @@ class TargetStatistics:
             yield
 
     @contextmanager
-    def _swapped(self) -> Iterator[None]:
+    def _swapped(self, momentum: float | None = None) -> Iterator[None]:
         """Put the target's running statistics in the place of the source's."""
-        kept = [(each.layer.running_mean, each.layer.running_var) for each in self.layers]
-        for each in self.layers:
-            each.layer.running_mean, each.layer.running_var = each.mean, each.var
+        kept = [(layer.running_mean, layer.running_var, layer.momentum) for layer in self._norms]
+        for layer, each in zip(self._norms, self.layers, strict=True):
+            layer.running_mean, layer.running_var, layer.momentum = each.mean, each.var, momentum
         try:
             yield
         finally:
-            for each, (mean, var) in zip(self.layers, kept, strict=True):
-                each.layer.running_mean, each.layer.running_var = mean, var
+            for layer, old in zip(self._norms, kept, strict=True):
+                layer.running_mean, layer.running_var, layer.momentum = old
 
     @contextmanager
     def _replaced(self, forward: Callable[[LayerStatistics, Tensor], Tensor]) -> Iterator[None]:
@@ -213,7 +222,8 @@ def sample_moments(inputs: Tensor) -> Moments:
     """For each sample the mean, and the mean square, over its positions."""
     if inputs.dim() == 2:
         return Moments(inputs, inputs.square())
-    return Moments(inputs.mean(dim=(2, 3)), inputs.square().mean(dim=(2, 3)))
+    var, mean = torch.var_mean(inputs, dim=(2, 3), correction=0)
+    return Moments(mean, var + mean.square())
 
 
 def blend(found: Moments, running: LayerStatistics, own: float) -> Moments:

@@ -59,6 +59,7 @@ class View(NamedTuple):
 
     norm: QueryNorm
     look: Look
+    mine: Tensor | None  # what the learners see in it, if the reference does not see the usual classes
     far: bool  # whether it is of another domain than the stream so far
     new: bool  # whether the stream has changed its domain for good
     mixed: bool  # whether the reference sees the usual classes
@@ -126,7 +127,7 @@ class Watch:
                 self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
         if view is None or view.far or not bool(prediction.probabilities.isfinite().all()):
             return prediction
-        self.seen_by_learners.add(prediction.probabilities, len(images))
+        self.seen_by_learners.add(prediction.probabilities if view.mine is None else view.mine, len(images))
         self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))
         if self.remote and not self.counts["learned_here"]:
             self.knowledge.count(prediction.probabilities, prediction.agreement)
@@ -178,7 +179,7 @@ class Watch:
         new = far and (first or float(self.counts["far"]) >= NEW)
         theirs = self.seen_by_reference.narrowness(mean(look.probabilities))
         mixed = not self.remote and theirs <= NARROW + 0.8 / math.sqrt(len(look.features))
-        narrowness, mix = 0.0, None
+        narrowness, mix, mine = 0.0, None, None
         if not mixed:
             mine = mean(self._ask(images, engine, 0.0 if self.remote else theirs))
             narrowness = self.seen_by_learners.narrowness(mine)
@@ -186,7 +187,7 @@ class Watch:
             if narrowness > NARROW:
                 mix = self.seen_by_learners.unbiased(mine).mean(dim=0)
         norm = self._normalise(count, mix, narrowness, far, new)
-        return View(norm, look, far, new, mixed, narrowness)
+        return View(norm, look, mine, far, new, mixed, narrowness)
 
     def _normalise(self, count: int, mix: Tensor | None, narrowness: float, far: bool, new: bool) -> QueryNorm:
         """Which statistics a query gets."""

@@ -130,9 +130,11 @@ class TargetStatistics:
 
         With its labels, the moments of the classes follow too. That takes longer.
         """
-        before = [each.of_source() for each in self.layers]
         hooks = []
-        if labels is not None:
+        if labels is None:
+            state = [each.of_source() for each in self.layers]
+        else:
+            state = [each.source(self.prior) for each in self.layers]
             one_hot = F.one_hot(labels, len(self.prior)).float()
             hooks = [
                 each.layer.register_forward_pre_hook(lambda _, inputs, each=each: each.add_source(inputs[0], one_hot))
@@ -143,8 +145,8 @@ class TargetStatistics:
         finally:
             for hook in hooks:
                 hook.remove()
-        for each, old in zip(self.layers, before, strict=True):
-            each.go_along(old, each.of_source())
+        for each, before in zip(self.layers, state, strict=True):
+            each.go_along(before, each.of_source() if labels is None else each.source(self.prior))
 
     @contextmanager
     def learning(self, norm: QueryNorm, samples: int) -> Iterator[None]:

@@ -67,7 +67,7 @@ class LayerStatistics:
         before = self.source(prior)
         each, square = sample_moments(inputs)
         count = one_hot.sum(dim=0)
-        share = torch.where(self.known > 0, 1 - (1 - SOURCE_MOMENTUM) ** count, (count > 0).float())[:, None]
+        share = torch.where(self.known > 0, 1 - (1 - SOURCE_MOMENTUM) ** count, (count > 0).to(count.dtype))[:, None]
         divisor = count.clamp(min=1)[:, None]
         self.class_mean += share * (one_hot.T @ each / divisor - self.class_mean)
         self.class_square += share * (one_hot.T @ square / divisor - self.class_square)
@@ -124,7 +124,7 @@ class TargetStatistics:
     @contextmanager
     def source(self, labels: Tensor) -> Iterator[None]:
         """Follow the moments of the classes while a labelled batch goes through the network."""
-        one_hot = F.one_hot(labels, len(self.prior)).float()
+        one_hot = F.one_hot(labels, len(self.prior)).to(self.prior.dtype)
         hooks = [
             each.layer.register_forward_pre_hook(
                 lambda _, inputs, each=each: each.add_source(inputs[0], one_hot, self.prior)

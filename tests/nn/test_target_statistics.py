@@ -103,6 +103,17 @@ def test_a_burst_is_as_far_as_the_farthest_class() -> None:
     assert known.burst(PARTS) == pytest.approx(wanted, rel=0.1)
 
 
+def test_a_class_that_was_not_measured_counts_as_the_whole_source(source: Source) -> None:
+    """With many classes a sample of the source can miss some."""
+    learner = make_learners(source, 1, 0, LearnerSettings.of())[0]
+    few = source.labels < 3
+    target = learner.keep_target_statistics(torch.full((4,), 0.25), [(source.images[few], source.labels[few])])
+    for each in target.layers:
+        missing = each.source(torch.tensor([0.0, 0.0, 0.0, 1.0]))
+        torch.testing.assert_close(missing.mean, each.layer.running_mean)
+        torch.testing.assert_close(missing.var, each.layer.running_var)
+
+
 def test_the_targets_statistics_go_along_when_the_weights_change_the_source() -> None:
     known, labels = statistics(), labels_of(8000)
     known.mean.copy_(known.source(PARTS).mean + 2)

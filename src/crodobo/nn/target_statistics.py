@@ -109,12 +109,14 @@ class TargetStatistics:
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Begin with the statistics of the source."""
+        """Begin with the statistics of the source. Classes that were not met yet count as the whole of it."""
         for each in self.layers:
             assert each.layer.running_mean is not None
             assert each.layer.running_var is not None
             each.mean.copy_(each.layer.running_mean)
             each.var.copy_(each.layer.running_var)
+            each.class_mean[each.known == 0] = each.mean
+            each.class_square[each.known == 0] = each.var + each.mean.square()
 
     def tensors(self) -> dict[str, Tensor]:
         """All statistics by name. These are the tensors in use, not copies."""

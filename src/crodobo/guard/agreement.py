@@ -10,6 +10,7 @@ from crodobo.guard.class_mix import ClassMix, narrower
 RECENT = 64  # samples that count
 LONG = 640  # samples that tell which classes are usual
 SURE = 3.0  # standard deviations from which a difference is not chance
+NOT_FINITE = "their weights were no longer finite"
 
 
 class Agreement:
@@ -71,6 +72,8 @@ def worse(mine: Agreement, reference: Agreement) -> str | None:
     >>> worse(apart, good)
     'they agreed on 0 % beyond chance, the reference on 100 %'
     """
+    if not mine.mix.numbers.isfinite().all():
+        return NOT_FINITE
     if mine.mix.samples < RECENT / 2:
         return None
     if narrower(mine.mix, reference.mix, SURE):

@@ -18,7 +18,7 @@ from crodobo.core import pixels
 from crodobo.core.prediction import Adaptation, Prediction, Reason
 from crodobo.core.source import Source
 from crodobo.engine import Engine
-from crodobo.guard.agreement import Agreement, worse
+from crodobo.guard.agreement import NOT_FINITE, Agreement, worse
 from crodobo.guard.guard import WeightCopy
 from crodobo.guard.mixedness import FULL, Spread, UsualClasses
 from crodobo.guard.reference import Look, Reference
@@ -95,8 +95,12 @@ class Watch:
 
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
         """Examine a query. Sets how the learners normalise it, and `lesson`; may put earlier weights back."""
-        view = self._examine(images, engine)
-        restored = None if view.far else self._compare(images, view, engine)
+        view, restored = self._examine(images, engine), None
+        if not mean(view.mine).isfinite().all():
+            restored = self._go_back(images, NOT_FINITE, engine)
+            view = self._examine(images, engine)
+        if not view.far:
+            restored = self._compare(images, view, engine) or restored
         self._follow(len(images), view)
         for learner in self.learners:
             learner.query_norm = view.norm

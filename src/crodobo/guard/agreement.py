@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from crodobo.guard.class_mix import ClassMix, narrower
 
@@ -24,16 +25,19 @@ class Agreement:
 
     def __init__(self, prior: Tensor) -> None:
         self.mix = ClassMix(len(prior), RECENT)
+        self.votes = ClassMix(len(prior), RECENT)  # the mix of the most probable classes: unsure learners seem mixed
         self.agreed = torch.zeros(2, dtype=torch.float64)  # samples on which they agree, and all samples
         self.usual = prior.double() * RECENT  # samples of each class over a longer time; at first, the source's
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes, by name."""
-        return {"mix": self.mix.numbers, "agreed": self.agreed, "usual": self.usual}
+        return {"mix": self.mix.numbers, "votes": self.votes.numbers, "agreed": self.agreed, "usual": self.usual}
 
     def add(self, predictions: list[Tensor]) -> None:
         """Count samples, given each learner's probabilities. Learners are compared with the next one in line."""
-        self.mix.add(torch.stack(predictions).mean(dim=0))
+        mean = torch.stack(predictions).mean(dim=0)
+        self.mix.add(mean)
+        self.votes.add(F.one_hot(mean.argmax(dim=1), mean.shape[1]).to(mean.dtype))
         labels = torch.stack([each.argmax(dim=1) for each in predictions])
         count = labels.shape[1]
         self.usual *= max(0.0, min(1.0, (LONG - count) / float(self.usual.sum())))
@@ -58,6 +62,7 @@ class Agreement:
         """Start again."""
         self.agreed.zero_()
         self.mix.clear()
+        self.votes.clear()
 
 
 def worse(mine: Agreement, reference: Agreement) -> str | None:
@@ -76,9 +81,9 @@ def worse(mine: Agreement, reference: Agreement) -> str | None:
         return NOT_FINITE
     if mine.mix.samples < RECENT / 2:
         return None
-    if narrower(mine.mix, reference.mix, SURE):
-        seen, known = mine.mix.effective_classes, reference.mix.effective_classes
-        return f"they saw {seen:.1f} classes, the reference {known:.1f}"
+    for own, other in ((mine.mix, reference.mix), (mine.votes, reference.votes)):
+        if narrower(own, other, SURE):
+            return f"they saw {own.effective_classes:.1f} classes, the reference {other.effective_classes:.1f}"
     counted = float(mine.agreed[1])
     if counted and reference.kappa - mine.kappa > SURE * math.sqrt(0.5 / counted):
         percent = [f"{max(0.0, each.kappa):.0%}".replace("%", " %") for each in (mine, reference)]

@@ -74,7 +74,9 @@ class Plain:
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("learners", [1, 2, 3])
 def test_three_steps_match_a_plain_derivation(learners: int) -> None:
-    method = CroDoBo(make_source(), learners=learners, warmup=0, tau=0.5, lam=0.7, augment=IDENTITY, threads=1, plain=True)
+    method = CroDoBo(
+        make_source(), learners=learners, warmup=0, tau=0.5, lam=0.7, augment=IDENTITY, threads=1, plain=True
+    )
     plain = Plain(method)
     kept = []
     for seed in range(3):

@@ -195,7 +195,9 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 def running(learner: Learner) -> dict[str, Tensor]:
     """The running statistics of the target."""
-    return {name: value for name, value in statistics_of(learner, "target.").items() if name.endswith((".mean", ".var"))}
+    return {
+        name: value for name, value in statistics_of(learner, "target.").items() if name.endswith((".mean", ".var"))
+    }
 
 
 NORMS = {

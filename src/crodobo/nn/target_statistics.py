@@ -49,13 +49,12 @@ class LayerStatistics:
     """One layer: the target's running statistics, and the moments of each class in the source."""
 
     def __init__(self, layer: _BatchNorm, classes: int) -> None:
-        assert layer.running_mean is not None
-        assert layer.running_var is not None
+        source = running(layer)
         self.layer = layer
-        self.mean, self.var = layer.running_mean.clone(), layer.running_var.clone()
-        self.class_mean = layer.running_mean.new_zeros(classes, layer.num_features)
+        self.mean, self.var = source.mean.clone(), source.var.clone()
+        self.class_mean = source.mean.new_zeros(classes, layer.num_features)
         self.class_square = self.class_mean.clone()
-        self.known = layer.running_mean.new_zeros(classes)  # samples of each class so far
+        self.known = source.mean.new_zeros(classes)  # samples of each class so far
 
     @torch.no_grad()
     def add_source(self, inputs: Tensor, one_hot: Tensor, prior: Tensor) -> None:
@@ -111,10 +110,9 @@ class TargetStatistics:
     def begin(self) -> None:
         """Begin with the statistics of the source. Classes that were not met yet count as the whole of it."""
         for each in self.layers:
-            assert each.layer.running_mean is not None
-            assert each.layer.running_var is not None
-            each.mean.copy_(each.layer.running_mean)
-            each.var.copy_(each.layer.running_var)
+            source = running(each.layer)
+            each.mean.copy_(source.mean)
+            each.var.copy_(source.var)
             each.class_mean[each.known == 0] = each.mean
             each.class_square[each.known == 0] = each.var + each.mean.square()
 
@@ -198,6 +196,13 @@ class TargetStatistics:
         finally:
             for each in self.layers:
                 del each.layer.forward
+
+
+def running(layer: _BatchNorm) -> Moments:
+    """The running statistics of a layer."""
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    return Moments(layer.running_mean, layer.running_var)
 
 
 def channels(inputs: Tensor) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The effect of a burst of one class on the rest of a stream on `glyphs`, with and without the guard.
+"""The effect of a burst of one class on the rest of a stream on `glyphs`, with and without the guard (plain methods).
 
 The stream is random, with queries of a single class inserted after the first 25. The samples before and after the burst
 are the same with and without it.
@@ -67,7 +67,7 @@ def make(benchmark: Benchmark, name: str, seed: int, guard: bool) -> Method:
     """A method after its warm-up. With one thread for each learner, figures do not depend on the number of cores."""
     kind = get_method(name)
     settings: MethodSettings = kind.Settings.of(
-        seed=seed, guard=guard, threads=1, burn="off" if kind.keeps_target else "standard"
+        seed=seed, guard=guard, plain=True, threads=1, burn="off" if kind.keeps_target else "standard"
     )
     learners, _ = warm_learners(benchmark, settings)
     return kind(benchmark.source, augment=benchmark.augment, **dict(settings) | {"learners": learners})

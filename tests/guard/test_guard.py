@@ -65,7 +65,7 @@ def make(source: Source, warm: list[dict[str, Tensor]], monkeypatch: pytest.Monk
         ready = make_learners(source, learners, seed=0, settings=WARM)
         for learner, state in zip(ready, warm, strict=False):
             learner.load_state(state)
-        return kind(source, learners=ready, threads=1, **settings)
+        return kind(source, learners=ready, threads=1, **{"plain": True} | settings)
 
     return build
 

@@ -249,7 +249,7 @@ def test_a_query_that_is_not_learned_is_predicted_only_and_its_reason_is_counted
     public: Public, tmp_path: Path
 ) -> None:
     log = tmp_path / "log.jsonl"
-    with Session.open(settings(log=log), public, tmp_path) as session:
+    with Session.open(settings(log=log, options={"plain": True}), public, tmp_path) as session:
         before = weights(session)
         reasons = [
             session.take(Query(images()), adapt=False).prediction.adaptation.predicted_only,

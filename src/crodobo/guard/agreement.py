@@ -4,12 +4,14 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from crodobo.guard.class_mix import ClassMix, narrower
 
 RECENT = 64  # samples that count
 LONG = 640  # samples that tell which classes are usual
 SURE = 3.0  # standard deviations from which a difference is not chance
+NOT_FINITE = "their weights were no longer finite"
 
 
 class Agreement:
@@ -23,12 +25,13 @@ class Agreement:
 
     def __init__(self, prior: Tensor) -> None:
         self.mix = ClassMix(len(prior), RECENT)
+        self.votes = ClassMix(len(prior), RECENT)  # the mix of the most probable classes: unsure learners seem mixed
         self.agreed = torch.zeros(2, dtype=torch.float64)  # samples on which they agree, and all samples
         self.usual = prior.double() * RECENT  # samples of each class over a longer time; at first, the source's
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes, by name."""
-        return {"mix": self.mix.numbers, "agreed": self.agreed, "usual": self.usual}
+        return {"mix": self.mix.numbers, "votes": self.votes.numbers, "agreed": self.agreed, "usual": self.usual}
 
     def add(self, predictions: list[Tensor]) -> None:
         """Count samples, given each learner's probabilities. The learners agree if all predict the same class."""
@@ -40,6 +43,7 @@ class Agreement:
         """Count samples, given their prediction and the share on which the learners agree."""
         count = len(probabilities)
         self.mix.add(probabilities)
+        self.votes.add(F.one_hot(probabilities.argmax(dim=1), probabilities.shape[1]).to(probabilities.dtype))
         self.usual *= max(0.0, min(1.0, (LONG - count) / float(self.usual.sum())))
         self.usual += torch.bincount(probabilities.argmax(dim=1), minlength=len(self.usual))
         if agreement is not None:
@@ -62,6 +66,7 @@ class Agreement:
         """Start again."""
         self.agreed.zero_()
         self.mix.clear()
+        self.votes.clear()
 
 
 def worse(mine: Agreement, reference: Agreement) -> str | None:
@@ -76,11 +81,13 @@ def worse(mine: Agreement, reference: Agreement) -> str | None:
     >>> worse(apart, good)
     'they agreed on 0 % beyond chance, the reference on 100 %'
     """
+    if not mine.mix.numbers.isfinite().all():
+        return NOT_FINITE
     if mine.mix.samples < RECENT / 2:
         return None
-    if narrower(mine.mix, reference.mix, SURE):
-        seen, known = mine.mix.effective_classes, reference.mix.effective_classes
-        return f"they saw {seen:.1f} classes, the reference {known:.1f}"
+    for own, other in ((mine.mix, reference.mix), (mine.votes, reference.votes)):
+        if narrower(own, other, SURE):
+            return f"they saw {own.effective_classes:.1f} classes, the reference {other.effective_classes:.1f}"
     counted = float(mine.agreed[1])
     if counted and reference.kappa - mine.kappa > SURE * math.sqrt(0.5 / counted):
         percent = [f"{max(0.0, each.kappa):.0%}".replace("%", " %") for each in (mine, reference)]

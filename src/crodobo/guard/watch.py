@@ -20,7 +20,7 @@ from crodobo.core import pixels
 from crodobo.core.prediction import Adaptation, Prediction, Reason
 from crodobo.core.source import Source
 from crodobo.engine import Engine
-from crodobo.guard.agreement import Agreement, worse
+from crodobo.guard.agreement import NOT_FINITE, Agreement, worse
 from crodobo.guard.guard import WeightCopy
 from crodobo.guard.mixedness import FULL, Spread, UsualClasses
 from crodobo.guard.reference import Look, Reference
@@ -125,7 +125,10 @@ class Watch:
             learned = int(self.counts["learned"])
             if learned % EVERY == 0:
                 self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
-        if view is None or view.far or not bool(prediction.probabilities.isfinite().all()):
+        if not prediction.probabilities.isfinite().all():
+            told = replace(adaptation, restored=self._go_back(images, NOT_FINITE, engine))
+            return replace(average(self.learners, engine, images), adaptation=told)
+        if view is None or view.far:
             return prediction
         self.seen_by_learners.add(prediction.probabilities if view.mine is None else view.mine, len(images))
         self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))

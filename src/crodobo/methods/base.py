@@ -143,9 +143,10 @@ class Method(ABC):
         query.check(self.source.shape)
         images = query.pixels()
         largest = max(self.largest, len(images))
+        learned = len(images) if rows is None else int(rows.sum())
         for learner in self.learners:
             if isinstance(self.guard, Watch):
-                learner.step_size = min(1.0, len(images) / self.settings.warmup_batch)
+                learner.step_size = min(1.0, learned / self.settings.warmup_batch)
             else:
                 learner.share = len(images) / largest
         self._undo = self.snapshot(self._undo)

@@ -16,7 +16,7 @@ from crodobo.engine import Engine
 from crodobo.nn.backbones import build_backbone
 from crodobo.nn.network import Encoded, Network
 from crodobo.nn.normalisation import batch_norms, batch_statistics, mixed_statistics, running_weight
-from crodobo.nn.target_statistics import QueryNorm, TargetStatistics
+from crodobo.nn.target_statistics import Moments, QueryNorm, TargetStatistics, running
 from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
 
@@ -49,8 +49,7 @@ class Learner:
             backbone = build_backbone(settings.backbone, shape, pretrained=pretrained, weights=weights)
             network = Network(backbone, classes).eval()
         self.network: Network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.seed = seed
-        self.generator = Generator().manual_seed(seed)
+        self.seed, self.generator = seed, Generator().manual_seed(seed)
         self._parts: dict[str, nn.Module] = {"network": network}
         scale = settings.backbone_lr_scale
         if scale is None:
@@ -121,6 +120,12 @@ class Learner:
         self.statistics += self.target.tensors().values()
         self._kept_statistics = [statistic.clone() for statistic in self.statistics]
         return self.target
+
+    @property
+    def stream_statistics(self) -> list[Moments]:
+        """The running statistics with which the stream is predicted: the target's, if they are kept apart."""
+        target = self.target.layers if self.target else ()
+        return [Moments(each.mean, each.var) for each in target] or [running(layer) for layer in self._norms]
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits in train mode. The images are one BatchNorm batch, and gradients are on."""

@@ -49,20 +49,19 @@ class LayerStatistics:
     """One layer: the target's running statistics, and the moments of each class in the source."""
 
     def __init__(self, layer: _BatchNorm, classes: int) -> None:
-        assert layer.running_mean is not None
-        assert layer.running_var is not None
+        source = running(layer)
         self.layer = layer
-        self.mean, self.var = layer.running_mean.clone(), layer.running_var.clone()
-        self.class_mean = layer.running_mean.new_zeros(classes, layer.num_features)
+        self.mean, self.var = source.mean.clone(), source.var.clone()
+        self.class_mean = source.mean.new_zeros(classes, layer.num_features)
         self.class_square = self.class_mean.clone()
-        self.known = layer.running_mean.new_zeros(classes)  # samples of each class so far
+        self.known = source.mean.new_zeros(classes)  # samples of each class so far
 
     @torch.no_grad()
     def add_source(self, inputs: Tensor, one_hot: Tensor) -> None:
         """Move the moments of the classes towards those of a labelled batch."""
         each, square = sample_moments(inputs)
         count = one_hot.sum(dim=0)
-        share = torch.where(self.known > 0, 1 - (1 - SOURCE_MOMENTUM) ** count, (count > 0).float())[:, None]
+        share = torch.where(self.known > 0, 1 - (1 - SOURCE_MOMENTUM) ** count, (count > 0).to(count.dtype))[:, None]
         divisor = count.clamp(min=1)[:, None]
         self.class_mean += share * (one_hot.T @ each / divisor - self.class_mean)
         self.class_square += share * (one_hot.T @ square / divisor - self.class_square)
@@ -112,12 +111,13 @@ class TargetStatistics:
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Begin with the statistics of the source."""
+        """Begin with the statistics of the source. Classes that were not met yet count as the whole of it."""
         for each in self.layers:
-            assert each.layer.running_mean is not None
-            assert each.layer.running_var is not None
-            each.mean.copy_(each.layer.running_mean)
-            each.var.copy_(each.layer.running_var)
+            source = running(each.layer)
+            each.mean.copy_(source.mean)
+            each.var.copy_(source.var)
+            each.class_mean[each.known == 0] = each.mean
+            each.class_square[each.known == 0] = each.var + each.mean.square()
 
     def tensors(self) -> dict[str, Tensor]:
         """All statistics by name. These are the tensors in use, not copies."""
@@ -135,7 +135,7 @@ class TargetStatistics:
             state = [each.of_source() for each in self.layers]
         else:
             state = [each.source(self.prior) for each in self.layers]
-            one_hot = F.one_hot(labels, len(self.prior)).float()
+            one_hot = F.one_hot(labels, len(self.prior)).to(self.prior.dtype)
             hooks = [
                 each.layer.register_forward_pre_hook(lambda _, inputs, each=each: each.add_source(inputs[0], one_hot))
                 for each in self.layers
@@ -207,6 +207,13 @@ class TargetStatistics:
         finally:
             for each in self.layers:
                 del each.layer.forward
+
+
+def running(layer: _BatchNorm) -> Moments:
+    """The running statistics of a layer."""
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    return Moments(layer.running_mean, layer.running_var)
 
 
 def channels(inputs: Tensor) -> tuple[int, ...]:

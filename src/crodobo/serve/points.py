@@ -6,6 +6,7 @@ import torch
 
 from crodobo.ledger.entry import now
 from crodobo.nn.learner import Learner
+from crodobo.nn.target_statistics import Moments
 from crodobo.session.history import Rollback
 from crodobo.session.processed import Processed
 
@@ -21,12 +22,13 @@ class Drift:
     """
 
     def __init__(self, learners: list[Learner]) -> None:
-        self._before = [value.clone() for learner in learners for value in learner.statistics]
+        each = [moments for learner in learners for moments in learner.stream_statistics]
+        self._before = [Moments(moments.mean.clone(), moments.var.clone()) for moments in each]
 
     def of(self, learners: list[Learner]) -> float:
-        statistics = [value for learner in learners for value in learner.statistics]
-        triples = zip(statistics[::3], self._before[::3], self._before[1::3], strict=True)
-        means = [(mean - before).abs() / (variance + 1e-5).sqrt() for mean, before, variance in triples]
+        here = [moments for learner in learners for moments in learner.stream_statistics]
+        pairs = zip(here, self._before, strict=True)
+        means = [(after.mean - before.mean).abs() / (before.var + 1e-5).sqrt() for after, before in pairs]
         return float(torch.cat(means).mean())
 
 

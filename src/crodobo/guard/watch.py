@@ -9,16 +9,18 @@
   classes than the reference in the same samples, or agree far less, have been harmed. They get earlier weights.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from crodobo.core import pixels
-from crodobo.core.prediction import Adaptation, Prediction, Reason
+from crodobo.core.prediction import Adaptation, Estimate, Prediction, Reason
 from crodobo.core.source import Source
 from crodobo.engine import Engine
 from crodobo.guard.agreement import Agreement, worse
+from crodobo.guard.estimate import Estimator
 from crodobo.guard.guard import WeightCopy
 from crodobo.guard.mixedness import FULL, Spread, UsualClasses
 from crodobo.guard.reference import Look, Reference
@@ -77,7 +79,7 @@ class Watch:
     """
 
     def __init__(self, learners: list[Learner], source: Source, own: float) -> None:
-        self.learners, self.own = learners, own
+        self.learners, self.source, self.own = learners, source, own
         self.prior = torch.bincount(source.labels, minlength=len(source.classes)) / len(source)
         indices = torch.randint(len(source), (MEASURED,), generator=torch.Generator().manual_seed(0))
         batches = [(pixels.to_unit(source.images[part]), source.labels[part]) for part in indices.split(128)]
@@ -89,6 +91,7 @@ class Watch:
         self.seen_by_learners, self.seen_by_reference = UsualClasses(self.prior), UsualClasses(self.prior)
         self.mine, self.theirs = Agreement(self.prior), Agreement(self.prior)  # on the same mixed queries
         self.knowledge = Agreement(self.prior)  # without anything learned from this domain
+        self.estimator = Estimator()
         self.counts = {name: torch.zeros(1) for name in COUNTS}
         self.copies: tuple[WeightCopy, ...] = ()
         self.lesson, self._narrowness = Lesson(), 0.0
@@ -112,14 +115,25 @@ class Watch:
             learner.query_norm = norm._replace(mix=self.seen_by_learners.unbiased(seen).mean(dim=0))
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
-        """Count a query, and keep a copy of the weights now and then."""
+        """Count a query, keep a copy of the weights now and then, and estimate the accuracy."""
         if prediction.adaptation.predicted_only is None:
             self.counts["learned"] += 1
             self.counts["learned_here"] += 1
             learned = int(self.counts["learned"])
             if learned % EVERY == 0:
                 self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
-        return prediction
+        if prediction.adaptation.restored:
+            self.estimator.clear()
+        if prediction.adaptation.predicted_only != "unlike earlier queries":
+            self.estimator.add(prediction)
+        if self.estimator.enough and not self.estimator.calibrated:
+            self.estimator.calibrate(self.reference.learners, self.source, engine)
+        return replace(prediction, estimate=self.estimate)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The accuracy on the last samples that were taken; None where learners may make the same mistakes."""
+        return None if self.remote or self.knowledge.kappa < AGREE else self.estimator.estimate()
 
     def predict(self, images: Tensor, engine: Engine) -> Prediction:
         """Predict without learning. The reference answers if the learners are certainly worse on these images."""
@@ -129,10 +143,10 @@ class Watch:
             mine.add(self._ask(some(images, EXAMINED), engine))
             theirs.add(view.look.probabilities)
             if worse(mine, theirs):
-                return average(self.reference.learners, engine, images, norm="mixed")
+                return average(self.reference.learners, engine, images, norm="mixed")  # its accuracy is unknown
         for learner in self.learners:
             learner.query_norm = view.norm
-        return average(self.learners, engine, images)
+        return replace(average(self.learners, engine, images), estimate=self.estimate)
 
     def source_due(self, samples: int, full: int) -> int:
         """The size of the source batch to learn with these samples, if nothing is learned from them; 0 for none.
@@ -201,7 +215,7 @@ class Watch:
         if view.far and not view.new:
             return  # a stray query is not the stream
         if view.new:
-            for each in (self.spread, self.seen_by_learners, self.seen_by_reference):
+            for each in (self.spread, self.seen_by_learners, self.seen_by_reference, self.estimator):
                 each.clear()
             self.counts["domain"].zero_()
             self.counts["learned_here"].zero_()
@@ -278,6 +292,7 @@ class Watch:
             "mine": self.mine.tensors(),
             "theirs": self.theirs.tensors(),
             "knowledge": self.knowledge.tensors(),
+            "estimator": self.estimator.tensors(),
             "counts": self.counts,
             "place": {str(number): place for number, place in enumerate(self.place)},
             "reference": self.reference.state(),

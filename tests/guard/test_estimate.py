@@ -13,9 +13,13 @@ from crodobo.evaluate.outcome import last_estimate
 from crodobo.guard.estimate import LEAST, Estimator
 from crodobo.guard.watch import Watch
 
+EVEN = torch.tensor([0.5, 0.5])
+
 
 def predicted(agreement: float | None, confidence: float, samples: int = LEAST) -> Prediction:
-    return Prediction(torch.tensor([[confidence, 1 - confidence]] * samples), agreement)
+    confident = torch.tensor([[confidence, 1 - confidence]] * samples)
+    confident[::2] = confident[::2].flip(1)
+    return Prediction(confident, agreement)
 
 
 def estimated(estimator: Estimator, agreement: float, confidence: float) -> Estimate:
@@ -29,7 +33,7 @@ def estimated(estimator: Estimator, agreement: float, confidence: float) -> Esti
 @pytest.fixture
 def estimator() -> Estimator:
     """Fitted to learners that are a little less accurate than they agree, and always a little more confident."""
-    estimator, generator = Estimator(), torch.Generator().manual_seed(0)
+    estimator, generator = Estimator(EVEN), torch.Generator().manual_seed(0)
     agreement = torch.linspace(0.3, 1.0, 15)
     noise = torch.randn(2, 15, generator=generator) * (1 - agreement) / 10
     estimator.fit(agreement, 0.3 + 0.7 * agreement + noise[0] / 4, agreement - 0.05 + noise[1])
@@ -93,13 +97,16 @@ def test_the_accuracy_is_unknown_for_few_samples_one_learner_or_what_the_source_
     estimator.clear()
     estimator.add(predicted(0.5, 0.99))
     assert estimator.estimate() is None, "learners that are sure and disagree"
-    unfitted = Estimator()
+    estimator.clear()
+    estimator.add(Prediction(torch.tensor([[0.86, 0.14]] * LEAST), agreement=0.8))
+    assert estimator.estimate() is None, "a single class"
+    unfitted = Estimator(EVEN)
     unfitted.add(predicted(0.8, 0.86))
     assert unfitted.estimate() is None
 
 
 def test_calibration_changes_nothing_of_the_learners(method: CroDoBo, source: Source) -> None:
-    reference, estimator = watch_of(method).reference, Estimator()
+    reference, estimator = watch_of(method).reference, Estimator(watch_of(method).prior)
     before = {name: value.clone() for name, value in reference.state().items()}
     estimator.calibrate(reference.learners, source, Sequence(threads=1))
     assert estimator.calibrated

@@ -7,16 +7,19 @@ learners. It is measured on labelled samples of the source under shifts of growi
     accuracy = agreement + a + b · agreement + c · confidence
 
 The scatter around this gives the interval. It grows with the disagreement. The estimate is wrong if the learners make
-the same mistakes, which no shift of the source may have shown. Where that is likely, the accuracy is unknown.
+the same mistakes, which no shift of the source may have shown. Where that is likely, the accuracy is unknown. So it is
+if the last samples are of few classes: what holds for all classes does not hold for each.
 """
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from crodobo.core import pixels
 from crodobo.core.prediction import Estimate, Prediction
 from crodobo.core.source import Source
 from crodobo.engine import Engine
+from crodobo.guard.class_mix import ClassMix
 from crodobo.nn.learner import Learner, average
 from crodobo.views.shifts import shifts
 
@@ -25,21 +28,24 @@ USED, BATCH = 256, 64  # samples of the source that are shifted, and how many at
 RIDGE = 0.5  # how strongly the accuracy is drawn to the agreement, in batches
 WIDTH = 1.64  # half of the interval in standard deviations: 90 % of a normal distribution
 CERTAIN = 0.05  # disagreement that is added to all, because no agreement is certain
+WIDE = 1 / 3  # share of the usual number of further classes that the last samples must have
 UNSEEN = 3.0  # standard deviations from which confidence and agreement do not fit together as in the source
 
 
 class Estimator:
-    """Estimates the accuracy on the last samples.
+    """Estimates the accuracy on the last samples. `prior` is the class mix of the source.
 
-    >>> estimator = Estimator()
+    >>> estimator = Estimator(torch.tensor([0.5, 0.5]))
     >>> agreement = torch.linspace(0.3, 1, 16)
     >>> estimator.fit(agreement, 0.3 + 0.7 * agreement, agreement - 0.04)
-    >>> estimator.add(Prediction(torch.tensor([[0.86, 0.14]] * 64), agreement=0.8))
+    >>> estimator.add(Prediction(torch.tensor([[0.86, 0.14], [0.14, 0.86]] * 32), agreement=0.8))
     >>> round(estimator.estimate().accuracy, 2)
     0.76
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prior: Tensor) -> None:
+        self.mix = ClassMix(len(prior), RECENT)  # of the predicted classes
+        self.narrow = 1 / (1 + WIDE * (1 / float(prior.square().sum()) - 1))  # chance of two samples to be of a class
         self.recent = torch.zeros(3, dtype=torch.float64)  # samples, and the sums of their agreement and confidence
         self.weights = torch.zeros(3, dtype=torch.float64)  # of 1, agreement and confidence
         self.usual = torch.zeros(2, dtype=torch.float64)  # the confidence that goes with an agreement
@@ -47,7 +53,8 @@ class Estimator:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes, by name."""
-        return {"recent": self.recent, "weights": self.weights, "usual": self.usual, "scatter": self.scatter}
+        fitted = {"weights": self.weights, "usual": self.usual, "scatter": self.scatter}
+        return {"recent": self.recent, "mix": self.mix.numbers, **fitted}
 
     @property
     def calibrated(self) -> bool:
@@ -89,6 +96,7 @@ class Estimator:
         means = torch.tensor([1.0, prediction.agreement, float(prediction.confidence.mean())], dtype=torch.float64)
         self.recent *= max(0.0, min(1.0, (RECENT - count) / max(1.0, float(self.recent[0]))))
         self.recent += min(count, RECENT) * means
+        self.mix.add(F.one_hot(prediction.labels, prediction.probabilities.shape[1]).float())
 
     @property
     def enough(self) -> bool:
@@ -97,7 +105,7 @@ class Estimator:
 
     def estimate(self) -> Estimate | None:
         """The accuracy on the last samples; None if it is unknown."""
-        if not (self.enough and self.calibrated):
+        if not (self.enough and self.calibrated) or self.mix.same > self.narrow:
             return None
         _, agreement, confidence = self.recent / self.recent[0]
         doubt = disagreement(agreement)
@@ -112,6 +120,7 @@ class Estimator:
     def clear(self) -> None:
         """Start again with the next sample."""
         self.recent.zero_()
+        self.mix.clear()
 
 
 def disagreement(agreement: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ class Watch:
         self.seen_by_learners, self.seen_by_reference = UsualClasses(self.prior), UsualClasses(self.prior)
         self.mine, self.theirs = Agreement(self.prior), Agreement(self.prior)  # on the same mixed queries
         self.knowledge = Agreement(self.prior)  # without anything learned from this domain
-        self.estimator = Estimator()
+        self.estimator = Estimator(self.prior)
         self.counts = {name: torch.zeros(1) for name in COUNTS}
         self.copies: tuple[WeightCopy, ...] = ()
         self.lesson, self._narrowness = Lesson(), 0.0

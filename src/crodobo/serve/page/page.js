@@ -36,7 +36,6 @@ const LINES = [
   { title: "Entropy", help: "Mean uncertainty of a prediction (0 is certain)", of: (query) => query.entropy, ...nats },
   { title: "Agreement", help: "Samples on which all learners agree", of: (query) => query.agreement, ...shares },
   { title: "Kept", help: "Pseudo-labels that were learned", of: (query) => query.kept, ...shares },
-  { title: "Accuracy", help: "Estimated without labels", of: (query) => query.estimated_accuracy, ...shares },
   { title: "Drift", help: "Distance from the source", of: (query) => query.drift, ...deviations },
   { title: "Time per query", help: "To adapt, predict and burn", of: (query) => query.seconds, ...times },
 ];

@@ -253,8 +253,7 @@ def predicted_only(row: QueryRecord) -> int:
 
 def estimate_of(row: QueryRecord) -> float | None:
     """The estimate of the accuracy that was shown with a query, if there was one."""
-    value = getattr(row, "estimate", None)
-    return None if value is None else float(value)
+    return getattr(row, "estimate", None)
 
 
 def estimates(rows: list[QueryRecord], window: int = FULL) -> tuple[float | None, float | None]:

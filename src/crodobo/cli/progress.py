@@ -39,6 +39,7 @@ def describe(counts: Counts) -> str:
     for label, name in (("kept", "kept"), ("agree", "agreement")):
         mean = counts.mean(name, LAST)
         parts += [] if mean is None else [f"{label} {percent(mean)}"]
+    parts += [f"estimated {counts.estimate}"] if counts.estimate else []
     if counts.seconds:
         parts.append(f"{counts.mean('seconds', LAST):.2f} s/query")
         parts += [f"{counts.rate:.1f} samples/s"] if counts.accuracy is None else []

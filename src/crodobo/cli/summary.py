@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from crodobo.cli.console import SteadyConsole, files, percent
+from crodobo.core.prediction import Estimate
 
 CLASSES = 12  # classes listed at most
 
@@ -50,7 +51,9 @@ def print_adapted(summary: dict[str, Any]) -> None:
 
 def _learning(result: dict[str, Any]) -> dict[str, str]:
     names = {"pseudo-labels kept": "kept", "learners agree": "agreement"}
-    return {title: percent(result[name]) for title, name in names.items() if result[name] is not None}
+    rows = {title: percent(result[name]) for title, name in names.items() if result[name] is not None}
+    estimate = result.get("estimate")
+    return rows | {"estimated accuracy": f"{Estimate(**estimate)}, without labels" if estimate else "unknown"}
 
 
 def _protection(result: dict[str, Any]) -> dict[str, int | str]:

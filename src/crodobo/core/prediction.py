@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from torch import Tensor
 
@@ -58,6 +58,21 @@ def join_adaptations(each: list[Adaptation]) -> Adaptation:
     )
 
 
+class Estimate(NamedTuple):
+    """The accuracy on the last samples of a stream, estimated without labels. All numbers are fractions.
+
+    >>> str(Estimate(0.87, 0.8, 0.94))
+    '87 % (80–94 %)'
+    """
+
+    accuracy: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.accuracy:.0f} % ({100 * self.low:.0f}–{100 * self.high:.0f} %)"
+
+
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """The prediction of one query.
@@ -70,6 +85,8 @@ class Prediction:
         Share of samples for which all learners predict the same class; None with one learner.
     adaptation
         How the method adapted to the query.
+    estimate
+        How accurate the method seems to be on the last samples of the stream; None if that is unknown.
 
     Examples
     --------
@@ -82,6 +99,7 @@ class Prediction:
     probabilities: Tensor
     agreement: float | None = None
     adaptation: Adaptation = Adaptation()
+    estimate: Estimate | None = None
 
     def only(self, reason: Reason) -> Self:
         """The same prediction, of a query that was predicted only."""
@@ -100,6 +118,7 @@ class Prediction:
     @property
     def numbers(self) -> dict[str, Any]:
         """Facts about the whole query that may be logged. None is about a single sample."""
+        accuracy, low, high = self.estimate or (None, None, None)
         return {
             "samples": len(self.probabilities),
             "agreement": self.agreement,
@@ -107,4 +126,7 @@ class Prediction:
             "confidence": round(float(self.confidence.mean()), 4),
             "skipped": self.adaptation.skipped,
             "predicted_only": self.adaptation.predicted_only,
+            "estimated_accuracy": accuracy,
+            "estimated_accuracy_low": low,
+            "estimated_accuracy_high": high,
         }

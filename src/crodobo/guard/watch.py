@@ -11,19 +11,20 @@
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from crodobo.core import pixels
-from crodobo.core.prediction import Adaptation, Prediction, Reason
+from crodobo.core.prediction import Adaptation, Estimate, Prediction
 from crodobo.core.source import Source
 from crodobo.engine import Engine
 from crodobo.guard.agreement import NOT_FINITE, Agreement, worse
+from crodobo.guard.estimate import Estimator
 from crodobo.guard.guard import WeightCopy
+from crodobo.guard.lesson import Lesson, View, mean, sharing, some
 from crodobo.guard.mixedness import FULL, Spread, UsualClasses
-from crodobo.guard.reference import Look, Reference
+from crodobo.guard.reference import Reference
 from crodobo.nn.learner import Learner, average
 from crodobo.nn.target_statistics import QueryNorm
 from crodobo.storage.tensors import with_prefix
@@ -45,42 +46,11 @@ MEASURED = 512  # source samples that tell what classes do to the statistics
 COUNTS = ("learned", "learned_here", "domain", "far", "owed", "calm", "blind")
 
 
-class Lesson(NamedTuple):
-    """What the learners may learn from a query."""
-
-    weight: float = 1.0  # of the losses on the target, and of the step; 0 if only the source is learned
-    usual: Tensor | None = None  # the usual predictions, if the query has too few classes to stand for the stream
-    least_source: int = 1  # least size of the source batch beside the query
-    reason: Reason | None = None  # why nothing is learned from the target
-
-
-class View(NamedTuple):
-    """What reference and learners found in a query."""
-
-    norm: QueryNorm
-    look: Look
-    mine: Tensor | None  # what the learners see in it, if the reference does not see the usual classes
-    far: bool  # whether it is of another domain than the stream so far
-    new: bool  # whether the stream has changed its domain for good
-    mixed: bool  # whether the reference sees the usual classes
-    narrowness: float
-
-
 class Watch:
-    """Examines each query before it is learned.
-
-    Parameters
-    ----------
-    learners
-        The learners, after their warm-up.
-    source
-        The labelled public data.
-    own
-        Weight of a mixed query's own statistics at prediction.
-    """
+    """Examines each query before it is learned. `own` is the weight of a mixed query's own statistics at prediction."""
 
     def __init__(self, learners: list[Learner], source: Source, own: float) -> None:
-        self.learners, self.own = learners, own
+        self.learners, self.source, self.own = learners, source, own
         self.prior = torch.bincount(source.labels, minlength=len(source.classes)) / len(source)
         indices = torch.randint(len(source), (MEASURED,), generator=torch.Generator().manual_seed(0))
         batches = [(pixels.to_unit(source.images[part]), source.labels[part]) for part in indices.split(128)]
@@ -92,11 +62,12 @@ class Watch:
         self.seen_by_learners, self.seen_by_reference = UsualClasses(self.prior), UsualClasses(self.prior)
         self.mine, self.theirs = Agreement(self.prior), Agreement(self.prior)  # on the same mixed queries
         self.knowledge = Agreement(self.prior)  # without anything learned from this domain
+        self.estimator = Estimator(self.prior)
         self.counts = {name: torch.zeros(1) for name in COUNTS}
         self.counts["calm"].fill_(CALM)
         self.counts["blind"].fill_(0.5)
         self.copies: tuple[WeightCopy, ...] = ()
-        self.lesson, self._narrowness = Lesson(), 0.0
+        self.lesson = Lesson()
         self._view: View | None = None
 
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
@@ -105,43 +76,40 @@ class Watch:
         self._follow(len(images), view)
         for learner in self.learners:
             learner.query_norm = view.norm
-        self.lesson, self._narrowness = self._decide(len(images), view), view.narrowness
+        self.lesson = self._decide(len(images), view)
         return Adaptation(predicted_only=self.lesson.reason)
 
     def before_answer(self, images: Tensor, engine: Engine) -> None:
         """Estimate the classes of a narrow query again, with what was learned from it."""
-        norm = self.learners[0].query_norm
-        if norm.mix is None:
+        if self._view is None or self._view.norm.mix is None:
             return
-        for learner, seen in zip(self.learners, self._ask(images, engine, self._narrowness), strict=True):
-            learner.query_norm = norm._replace(mix=self.seen_by_learners.unbiased(seen).mean(dim=0))
+        for learner, seen in zip(self.learners, self._ask(images, engine, self._view.narrowness), strict=True):
+            learner.query_norm = self._view.norm._replace(mix=self.seen_by_learners.unbiased(seen).mean(dim=0))
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
-        """Count a query, and compare the learners with the reference. If they are worse, go back and predict again."""
-        view, adaptation = self._view, prediction.adaptation
-        if adaptation.predicted_only is None:
+        """Count a query, compare the learners with the reference, and estimate the accuracy.
+
+        If the learners are worse, they go back, and the query is predicted again.
+        """
+        if prediction.adaptation.predicted_only is None:
             self.counts["learned"] += 1
             self.counts["learned_here"] += 1
             learned = int(self.counts["learned"])
             if learned % EVERY == 0:
                 self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
-        if not prediction.probabilities.isfinite().all():
-            told = replace(adaptation, restored=self._go_back(images, NOT_FINITE, engine))
-            return replace(average(self.learners, engine, images), adaptation=told)
-        if view is None or view.far:
-            return prediction
-        self.seen_by_learners.add(prediction.probabilities if view.mine is None else view.mine, len(images))
-        self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))
-        if self.remote and not self.counts["learned_here"]:
-            self.knowledge.count(prediction.probabilities, prediction.agreement)
-        if not view.mixed:
-            return prediction
-        self.theirs.add(view.look.probabilities)
-        self.mine.count(prediction.probabilities, prediction.agreement)
-        if reason := worse(self.mine, self.theirs):
-            told = replace(adaptation, restored=self._go_back(images, reason, engine))
-            return replace(average(self.learners, engine, images), adaptation=told)
-        return prediction
+        prediction = self._checked(images, prediction, engine)
+        if prediction.adaptation.restored:
+            self.estimator.clear()
+        if prediction.adaptation.predicted_only != "unlike earlier queries":
+            self.estimator.add(prediction)
+        if self.estimator.enough and not self.estimator.calibrated:
+            self.estimator.calibrate(self.reference.learners, self.source, engine)
+        return replace(prediction, estimate=self.estimate)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The accuracy on the last samples that were taken; None where learners may make the same mistakes."""
+        return None if self.remote or self.knowledge.kappa < AGREE else self.estimator.estimate()
 
     def predict(self, images: Tensor, engine: Engine) -> Prediction:
         """Predict without learning. The reference answers if the learners are certainly worse on these images."""
@@ -151,10 +119,10 @@ class Watch:
             mine.add(self._ask(some(images, EXAMINED), engine))
             theirs.add(view.look.probabilities)
             if worse(mine, theirs):
-                return average(self.reference.learners, engine, images, norm="mixed")
+                return average(self.reference.learners, engine, images, norm="mixed")  # its accuracy is unknown
         for learner in self.learners:
             learner.query_norm = view.norm
-        return average(self.learners, engine, images)
+        return replace(average(self.learners, engine, images), estimate=self.estimate)
 
     def source_due(self, samples: int, full: int) -> int:
         """The size of the source batch to learn with these samples, if nothing is learned from them; 0 for none.
@@ -226,7 +194,7 @@ class Watch:
         if view.far and not view.new:
             return  # a stray query is not the stream
         if view.new:
-            for each in (self.spread, self.seen_by_learners, self.seen_by_reference):
+            for each in (self.spread, self.seen_by_learners, self.seen_by_reference, self.estimator):
                 each.clear()
             self.counts["domain"].zero_()
             self.counts["learned_here"].zero_()
@@ -263,6 +231,25 @@ class Watch:
 
     # Going back
 
+    def _checked(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
+        """Compare the learners with the reference on a mixed query. If they are worse, go back and predict again."""
+        view, reason = self._view, None
+        if not prediction.probabilities.isfinite().all():
+            reason = NOT_FINITE
+        elif view and not view.far:
+            self.seen_by_learners.add(prediction.probabilities if view.mine is None else view.mine, len(images))
+            self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))
+            if self.remote and not self.counts["learned_here"]:
+                self.knowledge.count(prediction.probabilities, prediction.agreement)
+            if view.mixed:
+                self.theirs.add(view.look.probabilities)
+                self.mine.count(prediction.probabilities, prediction.agreement)
+                reason = worse(self.mine, self.theirs)
+        if reason is None:
+            return prediction
+        told = replace(prediction.adaptation, restored=self._go_back(images, reason, engine))
+        return replace(average(self.learners, engine, images), adaptation=told)
+
     def _go_back(self, images: Tensor, reason: str, engine: Engine) -> str:
         """Put the newest earlier weights back that are not worse than the reference, or else its own."""
         for weights in (*self.copies[::-1], WeightCopy(self.reference.learners, 0)):
@@ -291,6 +278,7 @@ class Watch:
             "mine": self.mine.tensors(),
             "theirs": self.theirs.tensors(),
             "knowledge": self.knowledge.tensors(),
+            "estimator": self.estimator.tensors(),
             "counts": self.counts,
             "place": {str(number): place for number, place in enumerate(self.place)},
             "reference": self.reference.state(),
@@ -312,18 +300,3 @@ class Watch:
     def restore(self, snapshot: tuple[WeightCopy, ...]) -> None:
         """Go back to a result of `snapshot`."""
         self.copies = snapshot
-
-
-def some(images: Tensor, most: int) -> Tensor:
-    """At most so many of the images, evenly spaced."""
-    return images[:: max(1, len(images) // most)][:most]
-
-
-def mean(predictions: list[Tensor]) -> Tensor:
-    """The mean of the learners' predictions."""
-    return torch.stack(predictions).mean(dim=0)
-
-
-def sharing(narrowness: float) -> float:
-    """How far the own statistics of a narrow query may be used before they are corrected: not at all for one class."""
-    return min(1.0, 2 - 2 * narrowness)

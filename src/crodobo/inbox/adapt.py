@@ -118,6 +118,7 @@ def summarise(settings: AdaptSettings, session: Session, counts: FileCounts) -> 
         "mean_confidence": counts.confidence / counts.samples if counts.samples else None,
         "agreement": counts.mean("agreement"),
         "kept": counts.mean("kept"),
+        "estimate": counts.estimate._asdict() if counts.estimate else None,
         "skipped_updates": counts.skipped,
         "predicted_only": dict(counts.predicted_only),
         "restored_weights": counts.restored,

@@ -12,7 +12,8 @@ from crodobo.core.prediction import Adaptation, join_adaptations
 from crodobo.core.query import Query
 from crodobo.core.source import SourceBatch
 from crodobo.guard.guard import Guard
-from crodobo.guard.watch import Lesson, Watch
+from crodobo.guard.lesson import Lesson
+from crodobo.guard.watch import Watch
 from crodobo.methods.base import Method
 from crodobo.methods.mixing import mixed_loss
 from crodobo.methods.objective import DEFAULT, Coefficients, Objective, assign_objectives, parse_objectives

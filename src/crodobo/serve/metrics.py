@@ -25,6 +25,9 @@ LATEST = {
     "entropy": "Mean entropy of the last query's predictions, in nats.",
     "agreement": "Share of the last query on which all learners agree.",
     "kept": "Share of the last query's pseudo-labels that were learned.",
+    "estimated_accuracy": "Estimated accuracy on the last samples, without labels. Absent if unknown.",
+    "estimated_accuracy_low": "Lower end of the estimate's interval. Absent if unknown.",
+    "estimated_accuracy_high": "Upper end of the estimate's interval. Absent if unknown.",
     "drift": "Distance of the learners' statistics from the source's, in standard deviations.",
 }
 

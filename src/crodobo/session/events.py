@@ -34,6 +34,9 @@ class Event(BaseModel):
     agreement: FiniteNumber | None = None
     kept: FiniteNumber | None = None
     confidence: FiniteNumber | None = None
+    estimated_accuracy: FiniteNumber | None = None
+    estimated_accuracy_low: FiniteNumber | None = None
+    estimated_accuracy_high: FiniteNumber | None = None
     skipped: Count | None = None
     predicted_only: Reason | None = None
     wiped: Count | None = None

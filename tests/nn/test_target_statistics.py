@@ -51,7 +51,7 @@ def statistics(flat: bool = False) -> LayerStatistics:
     """A layer that has met the labelled source."""
     layer = nn.BatchNorm1d(CHANNELS) if flat else nn.BatchNorm2d(CHANNELS)
     known, labels = LayerStatistics(layer, CLASSES), labels_of(8000)
-    known.add_source(inputs_of(labels, 2, flat), F.one_hot(labels, CLASSES).float(), PARTS)
+    known.add_source(inputs_of(labels, 2, flat), F.one_hot(labels, CLASSES).float())
     return known
 
 
@@ -119,7 +119,9 @@ def test_the_targets_statistics_go_along_when_the_weights_change_the_source() ->
     known.mean.copy_(known.source(PARTS).mean + 2)
     known.var.copy_(known.source(PARTS).var * 1.5)
     for _ in range(3):  # after a change of weights, all inputs are twice as large
-        known.add_source(2 * inputs_of(labels, 2, flat=False), F.one_hot(labels, CLASSES).float(), PARTS)
+        before = known.source(PARTS)
+        known.add_source(2 * inputs_of(labels, 2, flat=False), F.one_hot(labels, CLASSES).float())
+        known.go_along(before, known.source(PARTS))
     source = known.source(PARTS)
     torch.testing.assert_close(known.mean, source.mean + 2, atol=0.05, rtol=0.01)
     torch.testing.assert_close(known.var, source.var * 1.5, rtol=0.05, atol=0)

@@ -32,16 +32,14 @@ from crodobo.storage.tensors import with_prefix
 EXAMINED = 32  # samples of a query that the reference looks at
 NARROW = 0.25  # narrowness from which a query's statistics are corrected
 ONE_CLASS = 0.9  # narrowness from which nothing is learned
-FEW = 8  # samples from which a query is learned
-LEAST_SOURCE = 16  # samples of the source that are learned at a time
+FEW, LEAST_SOURCE = 8, 16  # samples from which a query is learned, and samples of the source at a time
 OWN_TRUST = 32  # samples from which a query's own statistics get their full weight
 FAR = 4.0  # distance, in bursts of a single class, from which a query is of another domain
 NEW = 16  # samples of a new domain that count as much as all that came before
 AGREE, AGREE_FAR = 0.5, 0.6  # agreement beyond chance from which a domain is learned, near the source and far from it
 SETTLING = 256  # samples of a domain far from the source on which the learners must agree first
 MOMENTUM, SLOWEST = 0.1, 0.25  # BatchNorm's usual momentum, and the least share of it with which bursts are followed
-CALM = 10  # queries after a narrow one until the stream counts as calm
-COPIES, EVERY = 2, 10  # copies of earlier weights, and learned queries between two of them
+COPIES, EVERY, CALM = 2, 10, 10  # copies of earlier weights; learned queries between two; calm ones after a burst
 MEASURED = 512  # source samples that tell what classes do to the statistics
 COUNTS = ("learned", "learned_here", "domain", "far", "owed", "calm", "blind")
 

@@ -26,6 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from crodobo.nn.normalisation import batch_statistics, mixed_statistics
 
 SOURCE_MOMENTUM = 0.05  # how far one source sample moves the moments of its class
+SLOW = 0.1  # momentum up to which queries belong to one stream
 MOST = 3.0  # largest factor of a correction to a standard deviation
 
 
@@ -97,9 +98,15 @@ class LayerStatistics:
         return float(((self.class_mean - usual.mean).square() / (usual.var + self.layer.eps)).mean(dim=1).max())
 
     def follow(self, found: Moments, momentum: float) -> None:
-        """Move the running statistics of the target."""
-        self.mean += momentum * (found.mean - self.mean)
-        self.var += momentum * (found.var - self.var)
+        """Move the running statistics of the target.
+
+        The means of short queries differ from each other. That belongs to the variance of the stream too; without it,
+        single images would let the variance decay. A jump to a new domain has nothing to do with it.
+        """
+        apart = found.mean - self.mean
+        between = (1 - momentum) * apart.square() if momentum <= SLOW else 0.0
+        self.mean += momentum * apart
+        self.var += momentum * (found.var + between - self.var)
 
 
 class TargetStatistics:
@@ -152,7 +159,7 @@ class TargetStatistics:
     def learning(self, norm: QueryNorm, samples: int) -> Iterator[None]:
         """Train mode for a query, or a view of it. The running statistics of the target follow it."""
         if samples > 1 and norm.mix is None and norm.learned_own == 1:  # the common case, without a detour
-            with self._swapped(norm.momentum), batch_statistics(self._norms, samples):
+            with self.swapped(norm.momentum), batch_statistics(self._norms, samples):
                 yield
             return
 
@@ -174,7 +181,7 @@ class TargetStatistics:
         """Normalise with the target's running statistics and, in part, with the query's own."""
         own = 0.0 if samples == 1 else norm.own
         if norm.mix is None or own == 0:
-            with self._swapped(), mixed_statistics(self._norms, 1 - own):
+            with self.swapped(), mixed_statistics(self._norms, 1 - own):
                 yield
             return
         mix = norm.mix
@@ -186,7 +193,7 @@ class TargetStatistics:
             yield
 
     @contextmanager
-    def _swapped(self, momentum: float | None = None) -> Iterator[None]:
+    def swapped(self, momentum: float | None = None) -> Iterator[None]:
         """Put the target's running statistics in the place of the source's."""
         kept = [(layer.running_mean, layer.running_var, layer.momentum) for layer in self._norms]
         for layer, each in zip(self._norms, self.layers, strict=True):

@@ -246,9 +246,9 @@ def results(record: StreamRecord) -> dict[str, Any]:
     }
 
 
-def predicted_only(row: QueryRecord) -> int:
+def predicted_only(row: QueryRecord) -> bool:
     """Whether a query was predicted and not learned."""
-    return int(getattr(row, "predicted_only", getattr(row, "held", 0)))
+    return row.predicted_only is not None
 
 
 def estimate_of(row: QueryRecord) -> float | None:

@@ -142,7 +142,7 @@ class MethodSettings(LearnerSettings):
         "overwritten. off: nothing is overwritten, and methods may keep target data.",
     )
     guard: bool = setting(True, "Predict harmful queries only, and restore earlier weights where learning did harm.")
-    plain: bool = setting(False, "crodobo exactly as published, without protection from bursts and short queries.")
+    plain: bool = setting(False, "Run crodobo exactly as published, without protection from bursts and short queries.")
     parallel: bool = setting(True, "Run the learners in threads, or one after the other.", "--parallel/--sequence")
     threads: Positive | None = setting(None, "Threads inside an operation; if not set, cores divided by learners.")
 

@@ -113,7 +113,7 @@ def serving(
     """A service with tiny learners. It listens on the given socket, or on a new one."""
     path = folder / "keys.json"
     made = {role: add_key(path, role, role) for role in ("client", "admin")} if keys else {}
-    options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=16, burn="standard", parallel=False)
+    options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=16, burn="standard", parallel=False, plain=True)
     settings = ServeSettings.of(
         options=options, state=folder / "state", query_size=8, max_wait=0, keep_states=3, keep_every=2
     )

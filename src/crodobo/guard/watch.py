@@ -95,7 +95,7 @@ class Watch:
             learned = int(self.counts["learned"])
             if learned % EVERY == 0:
                 self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
-        prediction = self._checked(images, prediction, engine)
+        prediction, self._view = self._checked(images, prediction, engine), None
         if prediction.adaptation.restored:
             self.estimator.clear()
         if prediction.adaptation.predicted_only != "unlike earlier queries":
@@ -128,8 +128,7 @@ class Watch:
         It is the number of samples since the last one, so that many short queries do not mean more learning.
         """
         self.counts["owed"] += samples
-        owed = int(self.counts["owed"])
-        if owed < LEAST_SOURCE:
+        if (owed := int(self.counts["owed"])) < LEAST_SOURCE:
             return 0
         self.counts["owed"].zero_()
         return min(full, owed)
@@ -258,11 +257,12 @@ class Watch:
                 break
         for learner in self.learners:
             learner.optimiser.state.clear()
+            learner.query_norm = learner.query_norm._replace(mix=None)  # the harmed learners' guess
         self.copies = tuple(each for each in self.copies if each.queries <= weights.queries)
         self.mine.clear()
         self.theirs.clear()
-        ago = int(self.counts["learned"]) - weights.queries
-        when = f"from {ago} learned queries ago" if weights.queries else "from before the stream"
+        ago = f"from {int(self.counts['learned']) - weights.queries} learned queries ago"
+        when = ago if weights.queries else "from before the stream"
         return f"the learners had been harmed ({reason}); the weights {when} were restored"
 
     # State
@@ -292,9 +292,9 @@ class Watch:
         self.copies = ()
 
     def snapshot(self) -> tuple[WeightCopy, ...]:
-        """The copies of earlier weights. Nothing changes a copy after it is made, so it is not copied again."""
+        """The copies of earlier weights, which nothing changes after they are made."""
         return self.copies
 
     def restore(self, snapshot: tuple[WeightCopy, ...]) -> None:
         """Go back to a result of `snapshot`."""
-        self.copies = snapshot
+        self.copies, self._view = snapshot, None

@@ -87,7 +87,8 @@ class Method(ABC):
         self._expected: int | None = None
         self._undo: Snapshot | None = None  # from before the last step
         Sequence(self.engine.threads).map(self.prepare, self.learners)
-        self.guard = self.make_guard() if self.settings.guard and self.learns else None
+        with self.engine.torch_threads():
+            self.guard = self.make_guard() if self.settings.guard and self.learns else None
 
     def make_guard(self) -> Guard | Watch:
         """What keeps the stream from harming the learners."""

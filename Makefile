@@ -7,7 +7,7 @@ WORKERS ?= 3  # tests at once: one more than cores, because many wait for proces
 
 export PYTHONDONTWRITEBYTECODE =  # compiled modules are kept: tests start many processes
 
-.PHONY: run test check accuracy comparison bench docs clean
+.PHONY: run test check accuracy comparison streams bench docs clean
 
 run: $(READY)  ## watch a model adapt from printed digits to handwriting (ARGS="--learners 4" for more)
 	$(BIN)/crodobo run $(ARGS)
@@ -27,6 +27,9 @@ accuracy: $(READY)  ## the accuracy bars in full (about 10 minutes on two cores)
 comparison: $(READY)  ## all methods on glyphs and the bars of that comparison (about 15 minutes on two cores)
 	$(BIN)/crodobo compare --benchmark glyphs --methods all --seeds 0,1,2 $(ARGS)
 	$(BIN)/python benchmarks/comparison.py
+
+streams: $(READY)  ## the matrix of streams: is adapting ever worse than not adapting? (hours; ARGS="--data FOLDER --jobs 2")
+	$(BIN)/python benchmarks/streams.py $(ARGS)
 
 bench: $(READY)  ## speed and memory (benchmarks/burning.py and reading.py measure erasing and reading)
 	$(BIN)/python benchmarks/speed.py $(ARGS)

@@ -1,4 +1,4 @@
-"""The effect of a burst of one class on the rest of a stream on `glyphs`, with and without the guard.
+"""The effect of a burst of one class on the rest of a stream on `glyphs`, with and without the guard (plain methods).
 
 The stream is random, with queries of a single class inserted after the first 25. The samples before and after the burst
 are the same with and without it.
@@ -41,11 +41,12 @@ def main() -> None:
                 rows = stream(make(benchmark, name, seed, guard), benchmark, order)
                 first = [row for row in rows if not in_burst[row.query - 1]][BEFORE:]
                 inside = [row for row in rows if in_burst[row.query - 1]]
-                held, restored = (sum(getattr(row, what) for row in rows) for what in ("held", "restored"))
+                unlearned = sum(row.predicted_only is not None for row in rows)
+                restored = sum(row.restored for row in rows)
                 print(
                     f"{name} seed {seed}, {bursts} bursts, guard {'on' if guard else 'off'}: "
-                    f"in bursts {share(inside)}, between and after {share(first)}; held {held}, restored {restored} "
-                    f"({time.perf_counter() - started:.0f} s)",
+                    f"in bursts {share(inside)}, between and after {share(first)}; "
+                    f"predicted only {unlearned}, restored {restored} ({time.perf_counter() - started:.0f} s)",
                     flush=True,
                 )
 
@@ -66,7 +67,7 @@ def make(benchmark: Benchmark, name: str, seed: int, guard: bool) -> Method:
     """A method after its warm-up. With one thread for each learner, figures do not depend on the number of cores."""
     kind = get_method(name)
     settings: MethodSettings = kind.Settings.of(
-        seed=seed, guard=guard, threads=1, burn="off" if kind.keeps_target else "standard"
+        seed=seed, guard=guard, plain=True, threads=1, burn="off" if kind.keeps_target else "standard"
     )
     learners, _ = warm_learners(benchmark, settings)
     return kind(benchmark.source, augment=benchmark.augment, **dict(settings) | {"learners": learners})

@@ -141,7 +141,8 @@ class MethodSettings(LearnerSettings):
         "strict: the process overwrites all memory that it frees, and proves it first. standard: what queries own is "
         "overwritten. off: nothing is overwritten, and methods may keep target data.",
     )
-    guard: bool = setting(True, "Do not learn from bursts of few classes, and restore good weights after a collapse.")
+    guard: bool = setting(True, "Predict harmful queries only, and restore earlier weights where learning did harm.")
+    plain: bool = setting(False, "Run crodobo exactly as published, without protection from bursts and short queries.")
     parallel: bool = setting(True, "Run the learners in threads, or one after the other.", "--parallel/--sequence")
     threads: Positive | None = setting(None, "Threads inside an operation; if not set, cores divided by learners.")
 

@@ -56,6 +56,10 @@ class BadCheckpoint(CrodoboError):
     """A checkpoint that cannot be read or belongs to other settings."""
 
 
+class NoEarlierState(CrodoboError):
+    """No state of the learners is kept that is old enough to go back to."""
+
+
 class Interrupted(CrodoboError):
     """The user asked the run to stop, and it stopped in order."""
 

@@ -60,7 +60,7 @@ def test_any_setting_of_a_method_can_be_set(tmp_path: Path, crodobo: Crodobo) ->
 
 def test_an_objective_can_be_named_or_spelled_out(tmp_path: Path, crodobo: Crodobo) -> None:
     written = {"named": "default", "spelled out": PRESETS["default"], "in turns": "mixmatch | entropy"}
-    steep = (*RUN, "--query-size", "8", "--lr", "0.05")
+    steep = (*RUN, "--plain", "--query-size", "8", "--lr", "0.05")
     for name, objective in written.items():
         assert crodobo(*steep, "--objective", objective, "--out", tmp_path / name)[0] == 0
         stored = json.loads((tmp_path / name / "result.json").read_text())["settings"]["options"]["objective"]

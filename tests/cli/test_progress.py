@@ -1,6 +1,7 @@
 """The views of a command's progress: quiet, plain lines and live bars, for runs, inboxes and comparisons."""
 
 import io
+from collections import Counter
 
 import pytest
 
@@ -58,14 +59,14 @@ def test_plain_lines_of_a_run(plain: PlainView, output: io.StringIO) -> None:
     plain.warming_up(2)
     plain.warmed_up_step()
     plain.streaming(4)
-    plain.query(make_counts(2, refused=1, held=1))
-    plain.query(make_counts(2, refused=1, held=1))
+    plain.query(make_counts(2, refused=1, predicted_only=Counter({"few classes": 1})))
+    plain.query(make_counts(2, refused=1, predicted_only=Counter({"few classes": 1})))
     assert output.getvalue().splitlines() == [
         "decoding the source into the cache: 1/2",
         "warm-up on the source: 2 steps, all learners together",
         "warm-up 1/2",
         "stream: 4 queries",
-        "query 3/4 · online 50.0 % · agree 75.0 % · 2.00 s/query · refused 1 · held 1 · 2 s left",
+        "query 3/4 · online 50.0 % · agree 75.0 % · 2.00 s/query · refused 1 · predicted only 1 · 2 s left",
     ]
 
 

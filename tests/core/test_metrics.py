@@ -78,7 +78,7 @@ def test_a_row_records_the_adaptation_to_the_query() -> None:
     record.add(taken, torch.tensor([0, 2]), seconds=2.0)
     (row,) = record.rows
     assert (row.kept, row.agreement, row.skipped, row.seconds) == (0.25, 0.5, 1, 2.0)
-    assert (row.held, row.restored, record.restored) == (0, 0, [])
+    assert (row.predicted_only, row.restored, record.restored) == (None, 0, [])
     assert row.confidence == pytest.approx(0.7)
     assert record.predicted == [0, 1]
     assert record.confidence == pytest.approx([0.7, 0.7])
@@ -99,9 +99,9 @@ def test_a_refused_query_keeps_its_place_and_counts_in_no_accuracy() -> None:
 
 def test_a_record_restored_from_plain_data_continues() -> None:
     record = StreamRecord(ConfusionMatrix(3))
-    restored = Adaptation(restored="the learners had collapsed", held=True)
+    restored = Adaptation(restored="the learners had collapsed", predicted_only="few classes")
     record.add(prediction([0, 1], adaptation=restored), torch.tensor([0, 2]), seconds=0.1)
-    assert (record.rows[0].held, record.rows[0].restored) == (1, 1)
+    assert (record.rows[0].predicted_only, record.rows[0].restored) == ("few classes", 1)
     assert record.restored == ["query 1: the learners had collapsed"]
     record.refuse(1, "it is empty")
     again = StreamRecord.from_data(json.loads(json.dumps(record.as_data())))

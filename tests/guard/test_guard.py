@@ -65,7 +65,7 @@ def make(source: Source, warm: list[dict[str, Tensor]], monkeypatch: pytest.Monk
         ready = make_learners(source, learners, seed=0, settings=WARM)
         for learner, state in zip(ready, warm, strict=False):
             learner.load_state(state)
-        return kind(source, learners=ready, threads=1, **settings)
+        return kind(source, learners=ready, threads=1, **{"plain": True} | settings)
 
     return build
 
@@ -95,7 +95,7 @@ def test_on_a_mixed_stream_the_guard_changes_nothing(make: Make) -> None:
         images, _ = mixed(seed, samples)
         answer = ask(guarded, images)
         assert torch.equal(answer.probabilities, ask(other, images).probabilities)
-        assert not answer.adaptation.held
+        assert not answer.adaptation.predicted_only
         assert not answer.adaptation.restored
     for name, value in other.state().items():
         assert torch.equal(value, guarded.state()[name]), name
@@ -110,12 +110,12 @@ def test_a_burst_of_one_class_is_predicted_and_not_learned(make: Make, order: st
     for seed in range(8, 11):
         images, labels = mixed(seed, only=1)
         answer = ask(method, images)
-        assert answer.adaptation.held
+        assert answer.adaptation.predicted_only
         assert not answer.adaptation.restored
         assert accuracy(answer, labels) > 0.9, "its own statistics would make it look mixed"
     after = weights(method)
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert not ask(method, mixed(16)[0]).adaptation.held, "and then it goes on"
+    assert not ask(method, mixed(16)[0]).adaptation.predicted_only, "and then it goes on"
     assert not torch.equal(
         weights(method)["learners.0.network.classifier.bias"], before["learners.0.network.classifier.bias"]
     )
@@ -125,18 +125,18 @@ def test_a_burst_of_one_class_is_predicted_and_not_learned(make: Make, order: st
 def test_a_burst_in_small_queries_is_soon_noticed(make: Make, size: int) -> None:
     method = make(Still, learners=1)
     for seed in range(256 // size):
-        assert not ask(method, mixed(seed, size)[0]).adaptation.held
-    held = [ask(method, mixed(seed, size, only=1)[0]).adaptation.held for seed in range(128 // size)]
-    assert all(held[96 // size :])
+        assert not ask(method, mixed(seed, size)[0]).adaptation.predicted_only
+    unlearned = [ask(method, mixed(seed, size, only=1)[0]).adaptation.predicted_only for seed in range(128 // size)]
+    assert all(unlearned[96 // size :])
 
 
 def test_a_stream_that_always_has_few_classes_is_learned(make: Make) -> None:
     method = make(Still, learners=1)
-    held = 0
+    unlearned = 0
     for seed in range(10):
         images, labels = mixed(seed, 4 * SIZE)
-        held += ask(method, images[labels < 2][:SIZE]).adaptation.held
-    assert not held
+        unlearned += ask(method, images[labels < 2][:SIZE]).adaptation.predicted_only is not None
+    assert not unlearned
 
 
 def test_collapsed_learners_get_their_last_good_weights_back(healthy: Method) -> None:

@@ -164,10 +164,12 @@ def leave_out(learner: Learner, *_: object) -> bool:
     return False
 
 
-def test_skipped_updates_held_queries_and_restores_are_counted_and_noted(
+def test_skipped_updates_predicted_only_queries_and_restores_are_counted_and_noted(
     make: Make, put: Put, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = iter([Adaptation(), Adaptation(held=True), Adaptation(restored="the learners had collapsed")])
+    found = iter(
+        [Adaptation(), Adaptation(predicted_only="few classes"), Adaptation(restored="the learners had collapsed")]
+    )
     monkeypatch.setattr(Guard, "before", lambda *_: next(found))
     monkeypatch.setattr(Learner, "update", leave_out)
     for number in range(20):
@@ -175,7 +177,7 @@ def test_skipped_updates_held_queries_and_restores_are_counted_and_noted(
     notes = Notes()
     summary = adapt(make(method="source-only"), observer=notes)
     assert notes.texts == ["Query 3: the learners had collapsed"]
-    assert (summary["skipped_updates"], summary["held_queries"]) == (2, 1)
+    assert (summary["skipped_updates"], summary["predicted_only"]) == (2, {"few classes": 1})
     assert summary["restored_weights"] == notes.texts
 
 
@@ -632,7 +634,7 @@ def test_each_query_has_a_receipt(make: Make, put: Put, picture: Picture, inbox:
     summary = adapt(settings)
     found = receipts(settings.state / LEDGER)
     assert [(entry["query"], entry["samples"]) for entry in found] == [(1, 8), (2, 8), (3, 4)]
-    assert all(entry["wiped"] > 5 * entry["samples"] * 16 * 16 for entry in found), (
+    assert all(entry["wiped"] >= 5 * entry["samples"] * 16 * 16 for entry in found), (
         "both the bytes and their float copies"
     )
     assert {entry["settings"] for entry in found} == {digest_of(summary["settings"])}

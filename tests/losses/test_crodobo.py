@@ -103,6 +103,33 @@ def test_diversity_agrees_with_a_second_formulation(batch: np.ndarray) -> None:
     assert float(diversity(torch.from_numpy(batch))) == pytest.approx(expected, abs=1e-6)
 
 
+@given(pair=pairs)
+def test_diversity_of_a_moving_mean_and_its_gradient_agree_with_the_formulas(pair: tuple[np.ndarray, ...]) -> None:
+    """With m = 0.9·u + 0.1·p̄ and g = log m + 1, the gradient of Σ m log m / 0.1 is p·(g − Σ p·g) / B."""
+    own, usual = softmax(pair[0]), softmax(pair[1])[0]
+    mean = 0.9 * usual + 0.1 * own.mean(axis=0)
+    slope = np.log(mean) + 1
+    logits = torch.from_numpy(pair[0]).requires_grad_()
+    loss = diversity(logits, torch.from_numpy(usual))
+    loss.backward()
+    assert loss.item() == pytest.approx(10 * plogp(mean).sum(), abs=1e-6)
+    expected = own * (slope - (own * slope).sum(axis=1, keepdims=True)) / len(own)
+    np.testing.assert_allclose(logits.grad, expected, atol=1e-7)
+
+
+def test_a_moving_mean_leaves_a_burst_alone_and_pushes_back_what_is_too_frequent() -> None:
+    """A query of one class is no reason to predict others, unless that class is predicted too often all the time."""
+    burst = torch.tensor([[4.0, 0.0, 0.0]] * 8)
+
+    def push(usual: Tensor | None) -> float:
+        logits = burst.clone().requires_grad_()
+        diversity(logits, usual).backward()
+        return float(logits.grad[0, 0])
+
+    alone, rare, frequent = push(None), push(torch.tensor([0.1, 0.45, 0.45])), push(torch.tensor([0.8, 0.1, 0.1]))
+    assert rare < 0 < frequent < alone
+
+
 @given(pair=pairs, tau=st.floats(0.2, 1.0))
 def test_co_supervision_agrees_with_a_second_formulation(pair: tuple[np.ndarray, np.ndarray], tau: float) -> None:
     learner, peer = pair[0], softmax(pair[1])
@@ -127,6 +154,7 @@ SURE_PEER = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "entropy": entropy,
     "diversity": diversity,
+    "diversity of a moving mean": lambda logits: diversity(logits, SURE_PEER[0].to(logits.dtype)),
     "co_supervision": partial(co_supervision, peer_probabilities=SURE_PEER, tau=0.95),
 }
 

@@ -74,7 +74,9 @@ class Plain:
 @pytest.mark.usefixtures("_in_double_precision")
 @pytest.mark.parametrize("learners", [1, 2, 3])
 def test_three_steps_match_a_plain_derivation(learners: int) -> None:
-    method = CroDoBo(make_source(), learners=learners, warmup=0, tau=0.5, lam=0.7, augment=IDENTITY, threads=1)
+    method = CroDoBo(
+        make_source(), learners=learners, warmup=0, tau=0.5, lam=0.7, augment=IDENTITY, threads=1, plain=True
+    )
     plain = Plain(method)
     kept = []
     for seed in range(3):
@@ -92,7 +94,8 @@ def test_three_steps_match_a_plain_derivation(learners: int) -> None:
 @pytest.mark.usefixtures("_in_double_precision")
 def test_pseudo_labels_are_taken_before_any_learner_is_updated() -> None:
     """Steps are large enough to change predictions, so labels taken too late would show."""
-    method = CroDoBo(make_source(), learners=2, warmup=0, tau=0.0, lr=0.03, augment=IDENTITY, parallel=False)
+    settings = {"warmup": 0, "tau": 0.0, "lr": 0.03, "parallel": False, "plain": True}
+    method = CroDoBo(make_source(), learners=2, augment=IDENTITY, **settings)
     plain = Plain(method)
     images = torch.rand(8, 1, 16, 16, generator=Generator().manual_seed(3))
     first = method.learners[0]
@@ -134,14 +137,15 @@ def test_learners_share_no_weights() -> None:
 def test_single_is_crodobo_with_one_learner() -> None:
     images = torch.rand(6, 1, 16, 16)
     answers = []
-    for method in (CroDoBo(make_source(), learners=1, warmup=2, threads=1), Single(make_source(), warmup=2, threads=1)):
+    for kind in (CroDoBo, Single):
+        method = kind(make_source(), learners=1, warmup=2, threads=1, plain=True)
         with Query(images.clone()) as query:
             answers.append(method.step(query).probabilities)
     assert torch.equal(*answers)
 
 
 def test_a_threshold_of_one_keeps_no_uncertain_pseudo_label() -> None:
-    method = CroDoBo(make_source(), learners=2, warmup=0, tau=1.0)
+    method = CroDoBo(make_source(), learners=2, warmup=0, tau=1.0, plain=True)
     with Query(torch.rand(6, 1, 16, 16)) as query:
         assert method.step(query).adaptation.kept == 0
 

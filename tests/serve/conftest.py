@@ -58,9 +58,9 @@ class Served:
     def images(self, samples: int = SIZE, seed: int = 0) -> np.ndarray:
         return np.random.default_rng(seed).integers(0, 256, (samples, *self.shape), dtype=np.uint8)
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, **headers: str) -> float:
         """A metric of the service."""
-        text = self.ask("GET", "/metrics")[2].decode()
+        text = self.ask("GET", "/metrics", **headers)[2].decode()
         return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} ")))
 
     def begin(self, path: str, length: int, part: bytes = b"x", method: str = "POST") -> socket.socket:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from crodobo.burn.arena import Arena
 from crodobo.core.memory import Memory
-from crodobo.core.prediction import Prediction
+from crodobo.core.prediction import Adaptation, Prediction
 from crodobo.errors import NotHardened
 from crodobo.serve.batcher import Batcher, Control, Rows, concatenate
 from crodobo.serve.errors import Busy
+from crodobo.serve.keys import Caller, Limits
+from crodobo.serve.limits import Limiter
 from crodobo.session.processed import Processed
 
 KINDS = (Control(), Control(adapt=False), Control(order="predict-then-adapt"))
@@ -33,19 +35,23 @@ class Echo:
         if not held:
             self.release.set()
         self.queries: list[tuple[Control, list[int]]] = []
+        self.masks: list[bool | list[bool]] = []  # what may be learned of each query
         self.error: Exception | None = None
         self.failure: str | None = None
         self.saves: list[Future[None] | None] = []  # one for each query
 
-    def answer(self, images: torch.Tensor, adapt: bool, order: Any) -> Processed:
+    def answer(self, images: torch.Tensor, adapt: Any, order: Any, reason: Any) -> Processed:
         self.at_work.set()
         self.release.wait(30)
         if self.error:
             raise self.error
         marks = images[:, 0, 0, 0].clone()
-        self.queries.append((Control(adapt, order), marks.int().tolist()))
+        self.queries.append((Control(adapt if isinstance(adapt, bool) else True, order), marks.int().tolist()))
+        self.masks.append(adapt if isinstance(adapt, bool) else adapt.tolist())
+        unlearned = Adaptation(predicted_only=reason if adapt is False else None)
         saved = self.saves.pop(0) if self.saves else None
-        return Processed(Prediction(marks.float()[:, None]), "receipt", len(self.queries), 0.01, saved)
+        prediction = Prediction(marks.float()[:, None], adaptation=unlearned)
+        return Processed(prediction, "receipt", len(self.queries), 0.01, saved)
 
 
 async def until_at_work(echo: Echo) -> None:
@@ -141,6 +147,63 @@ def test_uint8_and_float_pixels_share_a_query() -> None:
     assert batch.dtype == torch.float32
     assert torch.allclose(batch, torch.full((3, 1, 2, 2), 0.2))
     assert int(whole[0, 0, 0, 0]) == 51  # the request keeps its own copy
+
+
+# --- what may be learned ---
+
+
+def ask_together(*callers: Caller, size: int = 2) -> tuple[Echo, list[Rows]]:
+    """Requests of these callers in one query, as far as they may share one."""
+    echo = Echo()
+
+    async def work(batcher: Batcher) -> list[Rows]:
+        asked = (batcher.submit(marked(mark, size), Control(), None, one) for mark, one in enumerate(callers))
+        return await asyncio.gather(*asked)
+
+    return echo, run_batcher(echo, work, max_wait=0.05)
+
+
+def outcomes(rows: list[Rows]) -> list[tuple[int, str | None]]:
+    return [(row.learned, row.predicted_only) for row in rows]
+
+
+def test_a_key_that_may_not_adapt_shares_no_query_with_those_that_may() -> None:
+    """So its images have no part in what is learned, not even in the statistics."""
+    echo, rows = ask_together(Caller("shop", "client", Limits(adapt=False)), Caller("ward", "client"))
+    assert echo.masks == [False, True]
+    assert outcomes(rows) == [(0, "key may not adapt"), (2, None)]
+    assert rows[0].answer.prediction.adaptation.predicted_only == "key may not adapt"
+
+
+def test_of_a_key_with_a_share_only_so_many_samples_are_learned() -> None:
+    shop, ward = Caller("shop", "client", Limits(share=0.375)), Caller("ward", "client")  # 3 of 8
+    echo, rows = ask_together(shop, ward, shop)
+    assert echo.masks == [[True, True, True, True, True, False]]
+    assert outcomes(rows) == [(2, None), (2, None), (1, "key limit reached")]
+
+
+def test_a_key_is_in_no_more_learned_queries_a_minute_than_its_rate() -> None:
+    shop, ward = Caller("shop", "client", Limits(rate=1)), Caller("ward", "client")
+    echo = Echo()
+
+    async def work(batcher: Batcher) -> list[Rows]:
+        asked = [(marked(number, 4), Control(), None, who) for number, who in enumerate((shop, ward, shop, ward))]
+        together = await asyncio.gather(*(batcher.submit(*one) for one in asked))
+        return [*together, await batcher.submit(marked(4, 8), Control(), None, shop)]
+
+    rows = run_batcher(echo, work, max_wait=5.0)
+    assert echo.masks == [True, [False] * 4 + [True] * 4, False]
+    limit = (0, "key limit reached")
+    assert outcomes(rows) == [(4, None), (4, None), limit, (4, None), limit]
+
+
+def test_a_query_that_is_not_learned_does_not_count_for_the_rate() -> None:
+    shop, limiter = Caller("shop", "client", Limits(rate=2)), Limiter(query_size=8)
+    allowed = [limiter.allow([(shop, 4)], at=at)[0] for at in (0.0, 1.0, 2.0)]  # none is learned
+    for at in (3.0, 30.0):
+        limiter.count([shop, shop], at=at)
+    assert allowed == [4, 4, 4]
+    assert [limiter.allow([(shop, 4)], at=at)[0] for at in (31.0, 62.9, 63.1)] == [0, 0, 4]
 
 
 # --- full, late, disconnected ---

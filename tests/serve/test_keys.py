@@ -1,6 +1,7 @@
 """API keys: only hashes are stored, changes apply at once, and a file without keys lets nobody in."""
 
 import hashlib
+import json
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crodobo.errors import BadData
-from crodobo.serve.keys import Caller, Keys, add_key
+from crodobo.serve.keys import Caller, Keys, Limits, add_key
 
 Crodobo = Callable[..., tuple[int, str, str]]
 
@@ -42,6 +43,30 @@ def test_the_list_shows_names_and_roles_but_no_keys(crodobo: Crodobo, file: Path
     add("shop")
     add("operator", "--admin")
     assert crodobo("keys", "list", file) == (0, "shop\tclient\noperator\tadmin\n", "")
+
+
+def test_limits_are_stored_with_a_key_listed_and_changed_without_a_new_key(
+    crodobo: Crodobo, file: Path, add: Callable[..., str]
+) -> None:
+    key = add("shop", "--no-adapt")
+    add("ward", "--adapt-share", "0.25", "--adapt-rate", "10")
+    listed = "shop\tclient\tno-adapt\nward\tclient\tadapt-share 0.25\tadapt-rate 10\n"
+    assert crodobo("keys", "list", file) == (0, listed, "")
+    keys = Keys(file)
+    assert keys.find(key) == Caller("shop", "client", Limits(adapt=False))
+    assert crodobo("keys", "limit", file, "shop", "--adapt-rate", "3") == (0, "", "")
+    assert keys.find(key) == Caller("shop", "client", Limits(rate=3))
+    assert crodobo("keys", "limit", file, "shop") == (0, "", "")
+    assert keys.find(key) == Caller("shop", "client")
+
+
+def test_a_file_from_before_there_were_limits_is_read_and_stays_readable_for_that_version(
+    file: Path, add: Callable[..., str]
+) -> None:
+    add("shop")
+    assert [set(entry) for entry in json.loads(file.read_text(encoding="utf-8"))] == [{"name", "role", "sha256"}]
+    file.write_text(json.dumps([{"name": "old", "role": "client", "sha256": hashlib.sha256(b"key").hexdigest()}]))
+    assert Keys(file).find("key") == Caller("old", "client", Limits())
 
 
 def test_a_change_of_the_file_applies_at_once(crodobo: Crodobo, file: Path, add: Callable[..., str]) -> None:
@@ -80,6 +105,10 @@ def test_a_damaged_file_leaves_the_keys_valid(file: Path, add: Callable[..., str
         (("add", "FILE", "two words"), "is not a valid name for a key"),
         (("remove", "FILE", "nobody"), "has no key called nobody. It has shop."),
         (("list", "elsewhere.json"), "cannot be read"),
+        (("limit", "FILE", "nobody", "--no-adapt"), "has no key called nobody. It has shop."),
+        (("add", "FILE", "ward", "--adapt-share", "0"), "must be above 0 and at most 1, not 0."),
+        (("add", "FILE", "ward", "--adapt-rate", "0"), "must be at least 1, not 0."),
+        (("limit", "FILE", "shop", "--no-adapt", "--adapt-rate", "1"), "has no other limits. Choose one"),
         (("add", "no/such/folder.json", "shop"), "cannot be written"),
     ],
 )

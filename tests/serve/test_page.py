@@ -113,8 +113,10 @@ def serving(
     """A service with tiny learners. It listens on the given socket, or on a new one."""
     path = folder / "keys.json"
     made = {role: add_key(path, role, role) for role in ("client", "admin")} if keys else {}
-    options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=16, burn="standard", parallel=False)
-    settings = ServeSettings.of(options=options, state=folder / "state", query_size=8, max_wait=0)
+    options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=16, burn="standard", parallel=False, plain=True)
+    settings = ServeSettings.of(
+        options=options, state=folder / "state", query_size=8, max_wait=0, keep_states=3, keep_every=2
+    )
     with (
         Service(settings) as service,
         listener.dup() if listener else socket.create_server(("127.0.0.1", 0)) as listener,
@@ -292,6 +294,9 @@ def test_only_an_administrators_key_may_act(running: Running, page: Page) -> Non
     page.click("reset")
     page.click("sure-yes")
     page.sees("done", "Nothing was changed")
+    page.click("rollback")
+    page.click("back-yes")
+    page.sees("done", "Nothing was changed")
     assert running.service.session.adapting
     assert not differing(running.weights(), before)
 
@@ -307,7 +312,9 @@ def test_only_an_administrators_key_may_act(running: Running, page: Page) -> Non
     running.send()
     page.sees("queries", "2")
     assert not differing(running.weights(), before)
-    page.sees("unlearned", "Not learned")
+    page.sees("unlearned", "Predicted only")
+    page.sees("reasons", "adaptation paused: 1")
+    page.sees("range", "predicted only: adaptation paused")
     assert page.text("pause") == "Resume adaptation"
     page.click("pause")
     page.sees("state", "ready")
@@ -341,6 +348,42 @@ def test_reset_asks_first(running: Running, page: Page) -> None:
     page.click("sure-yes")
     page.sees("done", "The learners are reset.")
     assert not differing(running.weights(), new)
+
+
+def test_a_rollback_offers_the_kept_states_and_is_shown(running: Running, page: Page) -> None:
+    page.open(running.url, running.keys["admin"])
+    page.sees("empty", "No queries yet")
+    assert not page.can("rollback"), "there is nothing to go back to"
+    running.send(2)
+    before = running.weights()
+    running.send(3)
+    page.sees("queries", "5")
+    page.click("rollback")
+    page.sees("back", "What they learned after it is lost")
+    texts = page.run("return [...document.querySelectorAll('#moment option')].map((one) => one.textContent)")
+    assert [text.partition(", ")[2] for text in texts] == [
+        "after query 4 (1 query ago)",
+        "after query 2 (3 queries ago)",
+        "before the first query (5 queries ago)",
+    ]
+    page.click("back-no")
+    assert not page.shows("back")
+    running.send()  # the state after query 6 is now the newest, and the oldest is forgotten
+    page.sees("queries", "6")
+    page.click("rollback")
+    page.driver.find_element("css selector", "#moment option[value='2']").click()
+    running.send()
+    page.sees("queries", "7")
+    page.click("back-yes")
+    page.sees("done", "The learners are rolled back.")
+    page.sees("rolled", "after query 2")
+    assert not differing(running.weights(), before)
+    running.send()
+    page.sees("queries", "8")
+    page.sees("restored", "rolled back by an administrator")
+    marks = page.run("return document.querySelector('#lines .restored').getAttribute('d')")
+    assert marks.count("M") == 1
+    assert [moment.query for moment in running.service.session.history.moments] == [2]
 
 
 def test_each_state_and_the_burn_proof_have_a_sentence(

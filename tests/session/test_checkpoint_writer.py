@@ -55,7 +55,7 @@ def test_only_the_newest_waiting_snapshot_is_written(disk: SlowDisk, tmp_path: P
 def test_a_failure_reaches_everyone_who_waits_and_the_owner(disk: SlowDisk, tmp_path: Path) -> None:
     disk.released.set()
     failures: list[CrodoboError] = []
-    writer = CheckpointWriter(tmp_path, Log(), failures.append)
+    writer = CheckpointWriter(tmp_path, Log(), failed=failures.append)
     with pytest.raises(CrodoboError, match="No space left"):
         writer.write_later(snapshot(13)).result(30)
     assert len(failures) == 1

@@ -40,6 +40,11 @@ def entries(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / LEDGER).read_text(encoding="utf-8").splitlines()]
 
 
+def weights(session: Session) -> torch.Tensor:
+    parameters = [weight for learner in session.method.learners for weight in learner.network.parameters()]
+    return torch.cat([weight.detach().flatten() for weight in parameters])
+
+
 def test_commit_comes_after_burning_and_before_the_receipt(public: Public, tmp_path: Path) -> None:
     seen: list[str] = []
     given = images()
@@ -238,3 +243,40 @@ def test_a_second_signal_may_interrupt_a_request_to_stop() -> None:
     ended = process.exitcode
     process.kill()
     assert ended == 0
+
+
+def test_a_query_that_is_not_learned_is_predicted_only_and_its_reason_is_counted_and_logged(
+    public: Public, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.jsonl"
+    with Session.open(settings(log=log, options={"plain": True}), public, tmp_path) as session:
+        before = weights(session)
+        reasons = [
+            session.take(Query(images()), adapt=False).prediction.adaptation.predicted_only,
+            session.take(
+                Query(images()), adapt=torch.zeros(8, dtype=torch.bool), reason="key limit reached"
+            ).prediction.adaptation.predicted_only,
+        ]
+        session.adapting = False
+        reasons.append(session.take(Query(images())).prediction.adaptation.predicted_only)
+        assert reasons == ["not asked to adapt", "key limit reached", "adaptation paused"]
+        assert torch.equal(weights(session), before)
+        session.adapting = True
+        assert session.take(Query(images())).prediction.adaptation.predicted_only is None
+        assert not torch.equal(weights(session), before)
+        assert (session.counts.predicted_only, session.learned) == (dict.fromkeys(reasons, 1), 1)
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert [event.get("predicted_only") for event in events if event["event"] == "query"] == [*reasons, None]
+
+
+def test_only_the_chosen_samples_of_a_query_are_learned(public: Public, tmp_path: Path) -> None:
+    """The learners end as if the others had been other images, but all are predicted."""
+    chosen = torch.tensor([True] * 5 + [False] * 3)
+    other = torch.cat([images(0)[:5], images(1)[5:]])
+    learned = []
+    for number, given in enumerate((images(0), other)):
+        with Session.open(settings(options={"guard": False}), public, tmp_path / str(number)) as session:
+            prediction = session.take(Query(given), adapt=chosen).prediction
+            assert (len(prediction.labels), prediction.adaptation.predicted_only) == (8, None)
+            learned.append(weights(session))
+    assert torch.equal(*learned)

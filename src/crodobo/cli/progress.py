@@ -27,8 +27,8 @@ def make_observer(quiet: bool, notes: Iterable[str] = ()) -> "QuietView":
 def describe(counts: Counts) -> str:
     """The state of a stream in one line.
 
-    >>> describe(FileCounts(queries=2, samples=16, quarantined=1, held=1))
-    '16 predicted · 1 in quarantine · held 1'
+    >>> describe(FileCounts(queries=2, samples=16, quarantined=1, skipped=1))
+    '16 predicted · 1 in quarantine · skipped 1'
     >>> describe(Counts(queries=2, samples=16, accuracy=0.75))
     'online 75.0 %'
     """
@@ -39,10 +39,12 @@ def describe(counts: Counts) -> str:
     for label, name in (("kept", "kept"), ("agree", "agreement")):
         mean = counts.mean(name, LAST)
         parts += [] if mean is None else [f"{label} {percent(mean)}"]
+    parts += [f"estimated {counts.estimate}"] if counts.estimate else []
     if counts.seconds:
         parts.append(f"{counts.mean('seconds', LAST):.2f} s/query")
         parts += [f"{counts.rate:.1f} samples/s"] if counts.accuracy is None else []
-    events = {"refused": counts.refused, "skipped": counts.skipped, "held": counts.held}
+    events = {"refused": counts.refused, "skipped": counts.skipped}
+    events["predicted only"] = counts.predicted_only.total()
     for name, number in (events | {"restored": len(counts.restored)}).items():
         parts += [f"{name} {number}"] if number else []
     return " · ".join(parts)

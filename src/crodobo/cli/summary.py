@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from crodobo.cli.console import SteadyConsole, files, percent
+from crodobo.core.prediction import Estimate
 
 CLASSES = 12  # classes listed at most
 
@@ -50,14 +51,18 @@ def print_adapted(summary: dict[str, Any]) -> None:
 
 def _learning(result: dict[str, Any]) -> dict[str, str]:
     names = {"pseudo-labels kept": "kept", "learners agree": "agreement"}
-    return {title: percent(result[name]) for title, name in names.items() if result[name] is not None}
+    rows = {title: percent(result[name]) for title, name in names.items() if result[name] is not None}
+    estimate = result.get("estimate")
+    return rows | {"estimated accuracy": f"{Estimate(**estimate)}, without labels" if estimate else "unknown"}
 
 
-def _protection(result: dict[str, Any]) -> dict[str, int]:
+def _protection(result: dict[str, Any]) -> dict[str, int | str]:
     """How often the learners were protected, by the kind of protection."""
     return {
         "skipped updates": result["skipped_updates"],
-        "held queries": result["held_queries"],
+        "predicted only": ", ".join(
+            f"{number} ({reason})" for reason, number in result.get("predicted_only", {}).items()
+        ),
         "restored weights": len(result["restored_weights"]),
     }
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from crodobo.core.prediction import Prediction
+from crodobo.core.prediction import Estimate, Prediction
 
 RECENT = 50  # queries that the means cover
 
@@ -33,7 +33,7 @@ class Counts:
     refused: int = 0  # queries that the model could not use
     wiped: int = 0  # bytes
     skipped: int = 0  # updates
-    held: int = 0  # queries
+    predicted_only: Counter[str] = field(default_factory=Counter)  # queries that were not learned, by reason
     restored: list[str] = field(default_factory=list)  # the reason for each restored weight copy
     confidence: float = 0.0  # sum over all samples
     classes: Counter[str] = field(default_factory=Counter)
@@ -41,6 +41,7 @@ class Counts:
     agreement: deque[float] = field(default_factory=_recent)
     kept: deque[float] = field(default_factory=_recent)
     accuracy: float | None = None  # online, if labels are known
+    estimate: Estimate | None = None  # the latest; None if unknown
     started: float = field(default_factory=time.monotonic)
 
     def add(self, prediction: Prediction, names: Iterable[str], *, query: int, seconds: float, wiped: int) -> None:
@@ -53,7 +54,9 @@ class Counts:
         self.confidence += float(prediction.confidence.sum())
         self.seconds.append(seconds)
         self.skipped += adaptation.skipped
-        self.held += adaptation.held
+        self.estimate = prediction.estimate
+        if adaptation.predicted_only:
+            self.predicted_only[adaptation.predicted_only] += 1
         if adaptation.restored:
             self.restored.append(f"Query {query}: {adaptation.restored}")
         if prediction.agreement is not None:

@@ -66,9 +66,12 @@ class QueryRecord:
     agreement: float | None
     confidence: float
     skipped: int
-    held: int
+    predicted_only: str | None  # the reason
     restored: int
     seconds: float
+    estimate: float | None = None  # of the accuracy on the last samples, without labels
+    estimate_low: float | None = None
+    estimate_high: float | None = None
 
 
 @dataclass
@@ -100,6 +103,7 @@ class StreamRecord:
         """Score the prediction of a query."""
         predicted, confidence = prediction.labels, prediction.confidence
         adaptation = prediction.adaptation
+        estimate, low, high = prediction.estimate or (None, None, None)
         if adaptation.restored:
             self.restored.append(f"query {self.queries + 1}: {adaptation.restored}")
         self.confusion.update(predicted, labels)
@@ -115,9 +119,12 @@ class StreamRecord:
                 agreement=prediction.agreement,
                 confidence=float(confidence.mean()),
                 skipped=adaptation.skipped,
-                held=int(adaptation.held),
+                predicted_only=adaptation.predicted_only,
                 restored=int(adaptation.restored is not None),
                 seconds=seconds,
+                estimate=estimate,
+                estimate_low=low,
+                estimate_high=high,
             )
         )
 

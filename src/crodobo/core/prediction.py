@@ -1,10 +1,22 @@
 """Prediction: the result of a method for a query. It never contains inputs or features."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal, NamedTuple, Self
 
 from torch import Tensor
+
+# Why a query was predicted but not learned. Logs and metrics accept these words only.
+Reason = Literal[
+    "few samples",
+    "few classes",
+    "learners disagree",
+    "unlike earlier queries",
+    "not asked to adapt",
+    "adaptation paused",
+    "key may not adapt",
+    "key limit reached",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +31,8 @@ class Adaptation:
         Number of learners whose update was skipped because its loss or gradient was not finite.
     bootstrap
         For each learner, the numbers of the source samples that it learned with the query.
-    held
-        Whether the query was not learned because it has far fewer classes than usual.
+    predicted_only
+        Why the query was predicted but not learned, in a few words; None if it was learned.
     restored
         Why the last good weights were restored; None if they were not.
     """
@@ -28,7 +40,7 @@ class Adaptation:
     kept: float | None = None
     skipped: int = 0
     bootstrap: tuple[Tensor, ...] = ()
-    held: bool = False
+    predicted_only: Reason | None = None
     restored: str | None = None
 
 
@@ -36,7 +48,7 @@ def join_adaptations(each: list[Adaptation]) -> Adaptation:
     """How a method adapted, from how each of its learners did.
 
     >>> join_adaptations([Adaptation(kept=0.5), Adaptation(kept=1.0, skipped=1)])
-    Adaptation(kept=0.75, skipped=1, bootstrap=(), held=False, restored=None)
+    Adaptation(kept=0.75, skipped=1, bootstrap=(), predicted_only=None, restored=None)
     """
     shares = [one.kept for one in each if one.kept is not None]
     return Adaptation(
@@ -44,6 +56,21 @@ def join_adaptations(each: list[Adaptation]) -> Adaptation:
         skipped=sum(one.skipped for one in each),
         bootstrap=tuple(drawn for one in each for drawn in one.bootstrap),
     )
+
+
+class Estimate(NamedTuple):
+    """The accuracy on the last samples of a stream, estimated without labels. All numbers are fractions.
+
+    >>> str(Estimate(0.87, 0.8, 0.94))
+    '87 % (80–94 %)'
+    """
+
+    accuracy: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.accuracy:.0f} % ({100 * self.low:.0f}–{100 * self.high:.0f} %)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +85,8 @@ class Prediction:
         Share of samples for which all learners predict the same class; None with one learner.
     adaptation
         How the method adapted to the query.
+    estimate
+        How accurate the method seems to be on the last samples of the stream; None if that is unknown.
 
     Examples
     --------
@@ -70,6 +99,11 @@ class Prediction:
     probabilities: Tensor
     agreement: float | None = None
     adaptation: Adaptation = Adaptation()
+    estimate: Estimate | None = None
+
+    def only(self, reason: Reason) -> Self:
+        """The same prediction, of a query that was predicted only."""
+        return replace(self, adaptation=Adaptation(predicted_only=reason))
 
     @property
     def labels(self) -> Tensor:
@@ -83,11 +117,16 @@ class Prediction:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Numbers about the whole query that may be logged. None is about a single sample."""
+        """Facts about the whole query that may be logged. None is about a single sample."""
+        accuracy, low, high = self.estimate or (None, None, None)
         return {
             "samples": len(self.probabilities),
             "agreement": self.agreement,
             "kept": self.adaptation.kept,
             "confidence": round(float(self.confidence.mean()), 4),
             "skipped": self.adaptation.skipped,
+            "predicted_only": self.adaptation.predicted_only,
+            "estimated_accuracy": accuracy,
+            "estimated_accuracy_low": low,
+            "estimated_accuracy_high": high,
         }

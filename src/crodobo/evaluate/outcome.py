@@ -3,6 +3,7 @@
 import contextlib
 import platform
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from torch import Tensor
 from crodobo.burn.levels import BURNED
 from crodobo.burn.scan import Scan
 from crodobo.core.metrics import ConfusionMatrix, StreamRecord
+from crodobo.core.prediction import Estimate
 from crodobo.core.process import peak_memory
 from crodobo.data import Benchmark
 from crodobo.evaluate.settings import RunSettings
@@ -63,9 +65,11 @@ class Outcome:
             "confusion_matrix": record.confusion.counts.tolist(),
             "kept": mean([row.kept for row in record.rows]),
             "agreement": mean([row.agreement for row in record.rows]),
+            "estimate": last_estimate(record),
+            "mean_estimate": mean([row.estimate for row in record.rows]),
             "refused_queries": record.refused,
             "skipped_updates": sum(row.skipped for row in record.rows),
-            "held_queries": sum(row.held for row in record.rows),
+            "predicted_only": Counter(row.predicted_only for row in record.rows if row.predicted_only),
             "restored_weights": record.restored,
             "seconds_per_query": statistics.median([row.seconds for row in record.rows] or [0.0]),
             "warmup_seconds": self.warmup_seconds,
@@ -93,6 +97,14 @@ class Outcome:
             "seconds_per_query": "median",
             "burned": BURNED[options.burn],
         }
+
+
+def last_estimate(record: StreamRecord) -> dict[str, float] | None:
+    """The estimate of the accuracy at the end of a stream; None if it is unknown."""
+    row = record.rows[-1] if record.rows else None
+    if not row or row.estimate is None or row.estimate_low is None or row.estimate_high is None:
+        return None
+    return Estimate(row.estimate, row.estimate_low, row.estimate_high)._asdict()
 
 
 def mean(values: list[float | None]) -> float | None:

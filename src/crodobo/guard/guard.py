@@ -45,7 +45,8 @@ class WeightCopy:
         """Copy the weights back into the learners."""
         for learner, copies in zip(learners, self._copies, strict=True):
             for name, value in weights_of(learner).items():
-                value.copy_(copies[name])
+                if name in copies:
+                    value.copy_(copies[name])
             learner.keep_statistics()
 
 
@@ -94,14 +95,15 @@ class Guard:
         reason = None if self.sound else self._restore_if_collapsed(images, engine)
         self.sound = reason is None
         if reason is None:
-            return Adaptation(held=finite)  # if not finite, no weights are better, and the updates skip themselves
+            # If not finite, no weights are better, and the updates skip themselves.
+            return Adaptation(predicted_only="few classes" if finite else None)
         burst = narrower(ClassMix.of(self._look(images, engine).probabilities), self.usual, SURE)
-        return Adaptation(restored=reason, held=burst)
+        return Adaptation(restored=reason, predicted_only="few classes" if burst else None)
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
         """Examine the prediction of a learned query. If the learners have collapsed, return a new prediction."""
         self.counts += torch.tensor([len(images), 1])
-        if prediction.adaptation.held:
+        if prediction.adaptation.predicted_only:
             return prediction
         self.sound = False
         finite = bool(prediction.probabilities.isfinite().all())

@@ -16,7 +16,8 @@ from crodobo.core.query import Query
 from crodobo.core.source import Source, SourceBatch
 from crodobo.engine import Sequence, make_engine
 from crodobo.errors import BadQuery, BadSettings
-from crodobo.guard.guard import Guard, GuardSnapshot
+from crodobo.guard.guard import Guard, GuardSnapshot, WeightCopy
+from crodobo.guard.watch import Watch
 from crodobo.nn.learner import Learner, average, make_learners, warm_up
 from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
@@ -30,7 +31,7 @@ class Snapshot(NamedTuple):
     """Everything that a step can change, copied in memory."""
 
     state: dict[str, Tensor]
-    guard: GuardSnapshot | None
+    guard: GuardSnapshot | tuple[WeightCopy, ...] | None
 
 
 class Method(ABC):
@@ -86,7 +87,12 @@ class Method(ABC):
         self._expected: int | None = None
         self._undo: Snapshot | None = None  # from before the last step
         Sequence(self.engine.threads).map(self.prepare, self.learners)
-        self.guard = Guard(self.learners, source) if self.settings.guard and self.learns else None
+        with self.engine.torch_threads():
+            self.guard = self.make_guard() if self.settings.guard and self.learns else None
+
+    def make_guard(self) -> Guard | Watch:
+        """What keeps the stream from harming the learners."""
+        return Guard(self.learners, self.source)
 
     def prepare(self, learner: Learner) -> None:  # noqa: B027
         """Prepare a warm learner for the first query: attach parts, choose the weights to learn."""
@@ -121,55 +127,75 @@ class Method(ABC):
 
     @torch.inference_mode(False)
     @torch.enable_grad()
-    def step(self, query: Query, order: Order | None = None) -> Prediction:
+    def step(self, query: Query, order: Order | None = None, rows: Tensor | None = None) -> Prediction:
         """Adapt to a query and predict it, in this order or in that of the settings.
 
         A step that raises leaves no trace. An unusable query raises `BadQuery`.
+
+        Parameters
+        ----------
+        query
+            The query, opened.
+        order
+            Whether to adapt or to predict first, instead of what the settings say.
+        rows
+            Which samples may be learned, as booleans; all of them if not given. All samples are predicted.
         """
         query.check(self.source.shape)
         images = query.pixels()
         largest = max(self.largest, len(images))
+        learned = len(images) if rows is None else int(rows.sum())
         for learner in self.learners:
-            # Adam would take a full step on a handful of samples, however noisy their gradient.
-            learner.share = len(images) / largest
+            if isinstance(self.guard, Watch):
+                learner.step_size = min(1.0, learned / self.settings.warmup_batch)
+            else:
+                learner.share = len(images) / largest
         self._undo = self.snapshot(self._undo)
         try:
             with self.engine.torch_threads():
-                prediction = self._guarded_step(query, images, order or self.settings.order)
+                prediction = self._guarded_step(query, images, order or self.settings.order, rows)
         except BaseException:
             self.restore(self._undo)
             raise
         self.steps, self.largest = self.steps + 1, largest
         return prediction
 
-    def _guarded_step(self, query: Query, images: Tensor, order: Order) -> Prediction:
+    def _guarded_step(self, query: Query, images: Tensor, order: Order, rows: Tensor | None) -> Prediction:
+        learned = images if rows is None else query.own(images[rows])
         if not self.guard:
-            return self._plain_step(query, images, order)
+            return self._plain_step(query, images, learned, order)
         found = self.guard.before(images, self.engine)
-        if found.held:
+        if found.predicted_only and isinstance(self.guard, Guard):
             prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
         else:
-            prediction = self._plain_step(query, images, order)
-            if found.restored:
-                prediction = replace(prediction, adaptation=replace(prediction.adaptation, restored=found.restored))
+            prediction = self._plain_step(query, images, learned, order)
+            told = replace(prediction.adaptation, predicted_only=found.predicted_only, restored=found.restored)
+            prediction = replace(prediction, adaptation=told)
         return self.guard.after(images, prediction, self.engine)
 
-    def _plain_step(self, query: Query, images: Tensor, order: Order) -> Prediction:
+    def _plain_step(self, query: Query, images: Tensor, learned: Tensor, order: Order) -> Prediction:
         if order == "adapt-then-predict":
-            adaptation = self.adapt(query, images)
+            adaptation = self.adapt(query, learned)
+            if isinstance(self.guard, Watch):
+                self.guard.before_answer(images, self.engine)
             return replace(average(self.learners, self.engine, images), adaptation=adaptation)
         prediction = average(self.learners, self.engine, images)
-        return replace(prediction, adaptation=self.adapt(query, images))
+        return replace(prediction, adaptation=self.adapt(query, learned))
 
     def predict(self, images: Tensor | np.ndarray | Query) -> Prediction:
         """Predict images, or an open query, without adapting to them."""
         if isinstance(images, Query):
             images.check(self.source.shape)
-            return average(self.learners, self.engine, images.pixels())
+            return self._answer(images.pixels())
         batch = pixels.as_tensor(images)
         if wrong := pixels.misfit(batch, self.source.shape):
             raise BadQuery(f"The batch {wrong}.")
-        return average(self.learners, self.engine, pixels.to_unit(batch))
+        return self._answer(pixels.to_unit(batch))
+
+    def _answer(self, images: Tensor) -> Prediction:
+        if isinstance(self.guard, Watch):
+            return self.guard.predict(images, self.engine)
+        return average(self.learners, self.engine, images)
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to continue, as tensors by name. It has no target sample, unless `keeps_target`."""
@@ -206,7 +232,7 @@ class Method(ABC):
             learner.forget()
         self.load_state(snapshot.state)
         if self.guard and snapshot.guard:
-            self.guard.restore(snapshot.guard)
+            self.guard.restore(snapshot.guard)  # type: ignore[arg-type]
 
 
 def check_burning(method: type[Method], settings: MethodSettings) -> None:

@@ -35,6 +35,7 @@ class Continual(CroDoBo):
     """
 
     name = "continual"
+    protected = False
     Settings = ContinualSettings
 
     def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:

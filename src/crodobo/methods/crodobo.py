@@ -8,9 +8,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crodobo.config import Fraction, MethodSettings, NonNegative, Positive
-from crodobo.core.prediction import Adaptation
+from crodobo.core.prediction import Adaptation, join_adaptations
 from crodobo.core.query import Query
 from crodobo.core.source import SourceBatch
+from crodobo.guard.guard import Guard
+from crodobo.guard.lesson import Lesson
+from crodobo.guard.watch import Watch
 from crodobo.methods.base import Method
 from crodobo.methods.mixing import mixed_loss
 from crodobo.methods.objective import DEFAULT, Coefficients, Objective, assign_objectives, parse_objectives
@@ -54,8 +57,8 @@ class CroDoBo(Method):
 
     **Keeps.** Nothing of a query.
 
-    **Use it** when the labelled source is available and the classes of the stream are mixed. It is the recommended
-    method. On streams whose classes come in long bursts the diversity term does harm; see *Streams and bursts*.
+    **Use it** when the labelled source is available. It is the recommended method. Bursts of few classes, short queries
+    and noise are watched for (`crodobo.guard.watch`), unless `plain` is set; see *Streams and bursts*.
 
     **Reference.** Yang et al., *Burn After Reading: Online Adaptation for Cross-domain Streaming Data*, ECCV 2022,
     arXiv 2112.04345.
@@ -82,10 +85,22 @@ class CroDoBo(Method):
     """
 
     name = "crodobo"
+    protected: ClassVar[bool] = True  # whether streams that are not mixed get the protection of `Watch`
     Settings: ClassVar[type[MethodSettings]] = CroDoBoSettings
     settings: CroDoBoSettings
 
+    def make_guard(self) -> Guard | Watch:
+        if self.settings.plain or not self.protected:
+            return super().make_guard()
+        return Watch(self.learners, self.source, own=1 - self.settings.running_weight)
+
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
+        lesson = self.guard.lesson if isinstance(self.guard, Watch) else Lesson()
+        if not lesson.weight:
+            return self.adapt_without_target(images)
+        for learner in self.learners:
+            learner.step_size *= lesson.weight
+        given = self.coefficients._replace(usual=lesson.usual)
         objectives = assign_objectives(parse_objectives(self.settings.objective), len(self.learners))
         weak = query.own(self.augment.weak(images, self.generator))
         strong = query.own(self.augment.strong(images, self.generator))
@@ -94,14 +109,14 @@ class CroDoBo(Method):
 
         # 3.2.1  Cross-domain bootstrapping: learner k meets the query T_j with its own source batch S_j^k.
         def first_pass(learner: Learner, objective: Objective) -> FirstPass:
-            source = self.learn_source(learner, len(weak))
-            logits = learner.forward(weak)
-            learner.accumulate(objective.weak(logits, self.coefficients))  # ℓ_ent + λ ℓ_div
+            source = self.learn_source(learner, max(len(weak), lesson.least_source))
+            logits = learner.forward_query(weak)
+            learner.accumulate(lesson.weight * objective.weak(logits, given))  # ℓ_ent + λ ℓ_div
             probabilities = torch.softmax(logits.detach(), dim=1)
             if second is None:
                 return FirstPass(probabilities, probabilities, source)
             with torch.no_grad():
-                guess = (probabilities + torch.softmax(learner.forward(second), dim=1)) / 2
+                guess = (probabilities + torch.softmax(learner.forward_query(second), dim=1)) / 2
             return FirstPass(probabilities, guess, source)
 
         passes = self.engine.map(first_pass, self.learners, objectives)
@@ -114,7 +129,7 @@ class CroDoBo(Method):
             if objective.mixes and second is not None and first.source is not None:
                 learner.accumulate(mixed_loss(learner, first.source, (weak, second), guess, query.own))
             if objective.sees_strong:
-                learner.accumulate(objective.strong(learner.forward(strong), peer, self.coefficients))  # ℓ_t
+                learner.accumulate(lesson.weight * objective.strong(learner.forward_query(strong), peer, given))  # ℓ_t
             return learner.update()
 
         updated = self.engine.map(update, self.learners, objectives, passes, peers, guesses)
@@ -128,8 +143,30 @@ class CroDoBo(Method):
     def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
         """ℓ_s: cross-entropy on a bootstrap of the source. Return the batch as the learner saw it."""
         batch = self.draw_source(learner, size)
-        learner.accumulate(F.cross_entropy(learner.forward(batch.images), batch.labels))
+        if learner.target and isinstance(self.guard, Watch):
+            with learner.target.source(batch.labels if self.guard.measures_classes(self.steps) else None):
+                logits = learner.forward(batch.images)
+        else:
+            logits = learner.forward(batch.images)
+        learner.accumulate(F.cross_entropy(logits, batch.labels))
         return batch
+
+    def adapt_without_target(self, images: Tensor) -> Adaptation:
+        """Learn the source alone. Of the query, only the BatchNorm statistics are followed."""
+        assert isinstance(self.guard, Watch)
+        size = self.guard.source_due(len(images), self.settings.warmup_batch)
+
+        def learn(learner: Learner) -> Adaptation:
+            with torch.no_grad():
+                learner.forward_query(images)
+            learner.keep_statistics()
+            if not size:
+                return Adaptation()
+            learner.step_size = min(1.0, size / self.settings.warmup_batch)
+            source = self.learn_source(learner, size)
+            return Adaptation(skipped=not learner.update(), bootstrap=(source.indices,) if source else ())
+
+        return join_adaptations(self.engine.map(learn, self.learners))
 
     @property
     def coefficients(self) -> Coefficients:

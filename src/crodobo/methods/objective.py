@@ -6,6 +6,7 @@ assigned in turn: ``mixmatch + entropy + diversity | co-supervision + entropy + 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,12 +17,12 @@ CO_SUPERVISION = "co-supervision"
 MIXMATCH = "mixmatch"
 
 
-@dataclass(frozen=True)
-class Coefficients:
+class Coefficients(NamedTuple):
     """τ and λ, for the terms of an objective."""
 
     tau: float
     lam: float
+    usual: Tensor | None = None  # the usual class mix, where that of the query itself is narrow
 
 
 # A term is a function of a view's logits and the peers' probabilities of the weak view.
@@ -29,7 +30,7 @@ Term = Callable[[Tensor, Tensor, Coefficients], Tensor]
 
 WEAK: dict[str, Term] = {
     "entropy": lambda logits, peer, given: entropy(logits),
-    "diversity": lambda logits, peer, given: given.lam * diversity(logits),
+    "diversity": lambda logits, peer, given: given.lam * diversity(logits, given.usual),
     "pseudo-labels": lambda logits, peer, given: co_supervision(logits, torch.softmax(logits, 1), given.tau),
 }
 STRONG: dict[str, Term] = {

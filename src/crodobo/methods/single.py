@@ -32,4 +32,5 @@ class Single(CroDoBo):
     """
 
     name = "single"
+    protected = False
     Settings = SingleSettings

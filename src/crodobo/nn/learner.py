@@ -1,6 +1,8 @@
 """Learner: one network with its optimiser, its random generator and its BatchNorm modes."""
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -14,6 +16,7 @@ from crodobo.engine import Engine
 from crodobo.nn.backbones import build_backbone
 from crodobo.nn.network import Encoded, Network
 from crodobo.nn.normalisation import batch_norms, batch_statistics, mixed_statistics, running_weight
+from crodobo.nn.target_statistics import Moments, QueryNorm, TargetStatistics, running
 from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
 
@@ -46,8 +49,7 @@ class Learner:
             backbone = build_backbone(settings.backbone, shape, pretrained=pretrained, weights=weights)
             network = Network(backbone, classes).eval()
         self.network: Network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.seed = seed
-        self.generator = Generator().manual_seed(seed)
+        self.seed, self.generator = seed, Generator().manual_seed(seed)
         self._parts: dict[str, nn.Module] = {"network": network}
         scale = settings.backbone_lr_scale
         if scale is None:
@@ -62,6 +64,9 @@ class Learner:
         self._watch_statistics(network)
         self._finite = True  # whether all losses accumulated so far are finite
         self.share = 1.0  # the weight of each loss; less than 1 for a short query
+        self.step_size = 1.0  # the share of the learning rates that updates use; less than 1 for a short query
+        self.target: TargetStatistics | None = None  # kept apart from the source's, if a method asks for it
+        self.query_norm = QueryNorm()  # how the current query is normalised, with these statistics
 
     def attach(self, name: str, make: Callable[[], Part]) -> Part:
         """Add a part, for example a discriminator, that is trained and stored with the learner.
@@ -101,9 +106,37 @@ class Learner:
         """The weights that an update changes."""
         return [weight for group in self.optimiser.param_groups for weight in group["params"]]
 
+    def keep_target_statistics(self, prior: Tensor, batches: Iterable[tuple[Tensor, Tensor]]) -> TargetStatistics:
+        """Keep the target's BatchNorm statistics apart from the source's.
+
+        `prior` is the class mix of the source. Labelled `batches` of it tell what the classes do to the statistics.
+        """
+        self.target = TargetStatistics(self._norms, prior)
+        for images, labels in batches:
+            with torch.no_grad(), self.target.source(labels):
+                self.forward(images)
+            self.forget()
+        self.target.begin()
+        self.statistics += self.target.tensors().values()
+        self._kept_statistics = [statistic.clone() for statistic in self.statistics]
+        return self.target
+
+    @property
+    def stream_statistics(self) -> list[Moments]:
+        """The running statistics with which the stream is predicted: the target's, if they are kept apart."""
+        target = self.target.layers if self.target else ()
+        return [Moments(each.mean, each.var) for each in target] or [running(layer) for layer in self._norms]
+
     def forward(self, images: Tensor) -> Tensor:
         """Logits in train mode. The images are one BatchNorm batch, and gradients are on."""
         return self.encode(images).logits
+
+    def forward_query(self, images: Tensor) -> Tensor:
+        """The same for a view of the query, which may have statistics of its own."""
+        if not self.target:
+            return self.forward(images)
+        with self.target.learning(self.query_norm, len(images)):
+            return self.network.encode(images).logits
 
     def encode(self, images: Tensor) -> Encoded:
         """Bottleneck features and logits in train mode."""
@@ -117,6 +150,9 @@ class Learner:
     @torch.no_grad()
     def describe(self, images: Tensor, norm: Norm | None = None) -> Encoded:
         """Bottleneck features and logits in prediction mode."""
+        if self.target and norm is None:
+            with self.target.predicting(self.query_norm, len(images)):
+                return self.network.encode(images)
         weight = running_weight(norm or self.settings.norm, self.settings.running_weight, len(images))
         with mixed_statistics(self._norms, weight):
             return self.network.encode(images)
@@ -143,10 +179,23 @@ class Learner:
         if not (self._finite and nn.utils.get_total_norm(gradients).isfinite()):
             self.forget()
             return False
-        self.optimiser.step()
+        with self._scaled_rates():
+            self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.keep_statistics()
         return True
+
+    @contextmanager
+    def _scaled_rates(self) -> Iterator[None]:
+        """Scale the step, not the loss: Adam divides a gradient by its usual size, so the scale of a loss cancels."""
+        rates = [group["lr"] for group in self.optimiser.param_groups]
+        for group, rate in zip(self.optimiser.param_groups, rates, strict=True):
+            group["lr"] = rate * self.step_size
+        try:
+            yield
+        finally:
+            for group, rate in zip(self.optimiser.param_groups, rates, strict=True):
+                group["lr"] = rate
 
     @torch.no_grad()
     def forget(self) -> None:
@@ -175,12 +224,29 @@ class Learner:
             self.update(F.cross_entropy(logits, batch.labels))
             after_step()
 
+    def frozen_copy(self) -> "Learner":
+        """A learner with the same weights and statistics that will not learn."""
+        other = copy.copy(self)
+        other.network = copy.deepcopy(self.network).requires_grad_(False)
+        other.generator = Generator().manual_seed(self.seed)
+        other.optimiser = torch.optim.Adam(other.network.parameters())
+        other._parts, other._norms = {"network": other.network}, batch_norms(other.network)
+        other.statistics, other.target = [], None
+        other._watch_statistics(other.network)
+        if self.target:
+            copied = other.keep_target_statistics(self.target.prior, ()).tensors()
+            for name, value in self.target.tensors().items():
+                copied[name].copy_(value)
+        return other
+
     def state(self) -> dict[str, Tensor]:
         """Weights, optimiser moments and generator by name: everything needed to continue.
 
         These are the tensors in use, not copies. Clone them to keep their values.
         """
         state = {"generator": self.generator.get_state()}
+        if self.target:
+            state |= {f"target.{name}": value for name, value in self.target.tensors().items()}
         for part, module in self._parts.items():
             state |= {f"{part}.{name}": value for name, value in module.state_dict().items()}
             for name, weight in module.named_parameters():
@@ -200,6 +266,9 @@ class Learner:
                     key: torch.empty_like(weight).copy_(value) if value.shape == weight.shape else value.clone()
                     for key, value in moments.items()
                 }
+        if self.target:
+            for name, value in self.target.tensors().items():
+                value.copy_(state[f"target.{name}"])
         self.generator.set_state(state["generator"])
         self.keep_statistics()
 

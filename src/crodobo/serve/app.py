@@ -5,20 +5,20 @@ import contextlib
 import importlib.resources
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from crodobo import __version__
-from crodobo.errors import CrodoboError, Interrupted
+from crodobo.errors import CrodoboError, Interrupted, NoEarlierState
 from crodobo.serve import openapi
 from crodobo.serve.auth import Auth
 from crodobo.serve.batcher import Batcher
-from crodobo.serve.errors import ApiError
+from crodobo.serve.errors import ApiError, BadRequest
 from crodobo.serve.keys import Keys
 from crodobo.serve.metrics import Metrics
 from crodobo.serve.middleware import FAILED, Middleware
@@ -32,9 +32,13 @@ PAGE = {
     "docs.html": "text/html",
     "icon.svg": "image/svg+xml",
     "page.css": "text/css",
-    **dict.fromkeys(("charts.js", "docs.js", "format.js", "page.js", "stream.js"), "text/javascript"),
+    **dict.fromkeys(
+        ("actions.js", "charts.js", "docs.js", "dom.js", "format.js", "page.js", "stream.js"), "text/javascript"
+    ),
 }
+EXPECTED = {"bool": "true or false", "int": "a whole number", "float": "a number", "finite": "a finite number"}
 HTTP_ERRORS = {404: "There is nothing at this path.", 405: "This path does not support this method."}
+Result = TypeVar("Result")
 SHOWN = 40  # characters of an invalid parameter that its error repeats
 
 
@@ -152,14 +156,35 @@ class App:
 
     async def administer(self, action: Action) -> dict[str, Any]:
         """Pause or resume adaptation, reset the learners, or write a checkpoint."""
+        await self.change(partial(self.service.administer, action))
+        return {"done": action, "state": self.service.state}
+
+    async def roll_back(
+        self,
+        queries: Annotated[int | None, Query(ge=1, description="At least this many queries back.")] = None,
+        seconds: Annotated[
+            float | None, Query(ge=0, allow_inf_nan=False, description="At least this many seconds back.")
+        ] = None,
+        to: Annotated[int | None, Query(ge=0, description="To the state after this query or an earlier one.")] = None,
+    ) -> dict[str, Any]:
+        """Let the learners return to the newest kept state that is old enough, by default to the last one."""
+        if sum(wish is not None for wish in (queries, seconds, to)) > 1:
+            raise BadRequest("`queries`, `seconds` and `to` exclude each other.", "Give one of them.")
+        wanted = {"queries": queries, "seconds": seconds, "to": to}
+        moment = await self.change(partial(self.service.session.roll_back, **wanted))
+        return {"done": "rollback", "state": self.service.state, "to": moment.query}
+
+    async def change(self, work: Callable[[], Result]) -> Result:
+        """Do something with the learners for an administrator."""
         self.queries.check_answering()
         try:
-            await self.batcher.between_queries(partial(self.service.administer, action))
+            return await self.batcher.between_queries(work)
+        except NoEarlierState as error:
+            raise ApiError(error.problem, error.remedy, status=409) from None
         except CrodoboError as error:  # an administrator may know what is wrong
             raise ApiError(error.problem, error.remedy, status=500) from None
         finally:
             self.on_change()
-        return {"done": action, "state": self.service.state}
 
     def add_routes(self) -> None:
         get, post = self.api.get, self.api.post
@@ -174,6 +199,7 @@ class App:
         post("/v1/predict", dependencies=caller, **openapi.PREDICT)(self.queries.predict)
         get("/metrics", dependencies=caller, **openapi.WATCH)(self.read_metrics)
         get("/events", dependencies=caller, **openapi.WATCH)(self.monitor.events)
+        post("/admin/rollback", dependencies=admin, **openapi.ROLL_BACK)(self.roll_back)
         post("/admin/{action}", dependencies=admin, **openapi.ADMINISTER)(self.administer)
         folder = importlib.resources.files("crodobo.serve") / "page"
         for name, media_type in PAGE.items():
@@ -183,8 +209,8 @@ class App:
 
 def describe_invalid_parameter(error: RequestValidationError) -> str:
     wrong = error.errors()[0]
-    is_bool = wrong["type"].startswith("bool")
-    expected = "true or false" if is_bool else wrong.get("ctx", {}).get("expected", "something else")
+    kind, context = wrong["type"].partition("_")[0], wrong.get("ctx", {})
+    expected = EXPECTED.get(kind) or context.get("expected") or f"at least {context.get('ge', 0)}"
     return f"`{wrong['loc'][-1]}` must be {expected}, not {str(wrong.get('input'))[:SHOWN]!r}."
 
 

@@ -16,10 +16,11 @@ class Auth:
         self.rate = Rate(per_second) if per_second else None
 
     async def caller(self, request: Request) -> Caller:
-        """Identify the caller, or refuse the request."""
+        """Identify the caller and note it in the request's state, or refuse the request."""
         caller = self._by_key(self.keys, request) if self.keys else self._local(request)
         if self.rate and (wait := self.rate.wait(caller.name)):
             raise ApiError("Too many requests.", "Send them more slowly.", status=429, retry_after=wait)
+        request.state.caller = caller
         return caller
 
     async def admin(self, request: Request) -> Caller:

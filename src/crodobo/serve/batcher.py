@@ -15,11 +15,15 @@ from torch import Tensor
 from crodobo.config import Order
 from crodobo.core.memory import Memory
 from crodobo.core.pixels import to_unit
+from crodobo.core.prediction import Reason
 from crodobo.serve.errors import Busy, busy_if_memory_is_full
+from crodobo.serve.keys import Caller
+from crodobo.serve.limits import Limiter
 from crodobo.serve.service import Service
 from crodobo.session.processed import Processed
 
 Result = TypeVar("Result")
+LOCAL = Caller("local", "admin")  # a user of this machine
 
 
 class Control(NamedTuple):
@@ -31,10 +35,15 @@ class Control(NamedTuple):
 
 @dataclass(eq=False)
 class Pending:
-    """The images of a request that is not answered yet."""
+    """The images of a request that is not answered yet.
+
+    `reason` says why they must not be learned, if the request or its key decides that.
+    """
 
     images: Tensor
     control: Control
+    caller: Caller
+    reason: Reason | None = None
     arrived: float = field(default_factory=time.monotonic)
     answered: "asyncio.Future[Rows]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -45,6 +54,8 @@ class Rows:
 
     answer: Processed
     probabilities: Tensor
+    learned: int  # samples of the request
+    predicted_only: Reason | None  # why the others were not learned
     waited: float  # seconds until the query began
     saved: float  # seconds until the learned weights were on disk
 
@@ -64,6 +75,7 @@ class Batcher:
         self.active = 0  # requests being processed
         self.seconds = 0.1  # per query, a running mean
         self.queue: deque[Pending] = deque()
+        self.limiter = Limiter(self.size)
         self._changed = asyncio.Event()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="adaptation")
         self._closing = False
@@ -82,9 +94,14 @@ class Batcher:
         finally:
             self.active -= 1
 
-    async def submit(self, images: Tensor, control: Control, began: float | None = None) -> Rows:
+    async def submit(
+        self, images: Tensor, control: Control, began: float | None = None, caller: Caller = LOCAL
+    ) -> Rows:
         """Return the answer for these images. The deadline counts from `began`, by default from now."""
-        pending = Pending(images, control)
+        reason: Reason | None = None if control.adapt else "not asked to adapt"
+        if control.adapt and not caller.limits.adapt:
+            reason, control = "key may not adapt", control._replace(adapt=False)
+        pending = Pending(images, control, caller, reason)
         left = self.deadline - (0 if began is None else pending.arrived - began)
         self.queue.append(pending)
         self._changed.set()
@@ -150,32 +167,44 @@ class Batcher:
 
     async def _answer(self, batch: list[Pending], deliveries: asyncio.TaskGroup) -> None:
         started = time.monotonic()
+        control, reason = batch[0].control, batch[0].reason or "key limit reached"
+        allowed = [0] * len(batch)  # how many samples of each request may be learned
+        if control.adapt:
+            allowed = self.limiter.allow([(pending.caller, len(pending.images)) for pending in batch])
+        adapt = mark(allowed, [len(pending.images) for pending in batch])
         try:
             if self.service.failure:
                 raise Busy("The service has failed and is about to stop.", retry_after=10)
             with busy_if_memory_is_full():
                 memory = self.service.memory
                 images = memory.take(concatenate([pending.images for pending in batch], memory))
-            answer = await self.between_queries(lambda: self.service.answer(images, *batch[0].control))
+            answer = await self.between_queries(lambda: self.service.answer(images, adapt, control.order, reason))
         except BaseException as error:
             self._fail(batch, error)
             if not isinstance(error, Exception):
                 raise
             return
         self.seconds += 0.2 * (answer.seconds - self.seconds)
-        deliveries.create_task(self._deliver(batch, answer, started))  # while the next query is being answered
+        if answer.prediction.adaptation.predicted_only:
+            allowed = [0] * len(batch)
+        self.limiter.count(pending.caller for pending, learned in zip(batch, allowed, strict=True) if learned)
+        deliveries.create_task(self._deliver(batch, allowed, answer, started))  # while the next query is being answered
 
-    async def _deliver(self, batch: list[Pending], answer: Processed, started: float) -> None:
+    async def _deliver(self, batch: list[Pending], learned: list[int], answer: Processed, started: float) -> None:
         """Give each request its rows once the learned weights are on disk."""
-        learned = time.monotonic()
+        answered, query_reason = time.monotonic(), answer.prediction.adaptation.predicted_only
         try:
             if answer.saved:
                 await asyncio.wrap_future(answer.saved)
-            saved = time.monotonic() - learned
+            saved = time.monotonic() - answered
             parts = answer.prediction.probabilities.split([len(pending.images) for pending in batch])
-            for pending, probabilities in zip(batch, parts, strict=True):
+            for pending, probabilities, count in zip(batch, parts, learned, strict=True):
+                reason = pending.reason or query_reason
+                if not reason and count < len(probabilities):
+                    reason = "key limit reached"
                 if not pending.answered.done():
-                    pending.answered.set_result(Rows(answer, probabilities, started - pending.arrived, saved))
+                    waited = started - pending.arrived
+                    pending.answered.set_result(Rows(answer, probabilities, count, reason, waited, saved))
             self.on_query()
         except BaseException as error:  # raised here, it would end all other deliveries
             self._fail(batch, error)
@@ -186,6 +215,17 @@ class Batcher:
                 pending.answered.set_exception(error)
                 pending.answered.exception()  # marks it as retrieved, in case its client has left
         self.on_query()
+
+
+def mark(learned: list[int], sizes: list[int]) -> bool | Tensor:
+    """Which samples of a query may be learned, given how many of each request may: all, none, or booleans for each.
+
+    >>> mark([2, 1], [2, 2]), mark([2, 2], [2, 2]), mark([0, 0], [2, 2])
+    (tensor([ True,  True,  True, False]), True, False)
+    """
+    if learned == sizes or not any(learned):
+        return any(learned)
+    return torch.cat([torch.arange(size) < count for count, size in zip(learned, sizes, strict=True)])
 
 
 def concatenate(parts: list[Tensor], memory: Memory) -> Tensor:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,6 +24,29 @@ PREFIX = "crodobo_"
 MAX_CALLERS = 10_000  # that a rate remembers
 
 
+class Limits(NamedTuple):
+    """How much may be learned from the requests of a key.
+
+    `share` is the largest part of a query's size that its samples may be, `rate` the number of queries a minute.
+    """
+
+    adapt: bool = True
+    share: float | None = None
+    rate: int | None = None
+
+    def check(self) -> None:
+        """Refuse limits that are out of range or contradict each other."""
+        if self.share is not None and not 0 < self.share <= 1:
+            raise BadSettings(f"The share of a query must be above 0 and at most 1, not {self.share:g}.")
+        if self.rate is not None and self.rate < 1:
+            raise BadSettings(f"The number of queries a minute must be at least 1, not {self.rate}.")
+        if not self.adapt and (self.share or self.rate):
+            raise BadSettings("A key from which nothing is learned has no other limits.", "Choose one of them.")
+
+
+UNLIMITED = Limits()
+
+
 class StoredKey(BaseModel):
     """A key as it is stored. Keys are 256 random bits, so a plain hash cannot be reversed."""
 
@@ -32,6 +55,13 @@ class StoredKey(BaseModel):
     name: str = Field(pattern=r"\A[A-Za-z0-9_.-]{1,64}\z")
     role: Role
     sha256: str = Field(pattern=r"\A[0-9a-f]{64}\z")
+    adapt: bool = True
+    adapt_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    adapt_rate: Annotated[int, Field(ge=1)] | None = None
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.adapt, self.adapt_share, self.adapt_rate)
 
 
 class Caller(NamedTuple):
@@ -39,6 +69,7 @@ class Caller(NamedTuple):
 
     name: str
     role: Role
+    limits: Limits = UNLIMITED
 
 
 class Keys:
@@ -56,7 +87,7 @@ class Keys:
         self._refresh()
         given = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
         owners = [stored for stored in self._keys if hmac.compare_digest(given, stored.sha256)]
-        return Caller(owners[0].name, owners[0].role) if owners else None
+        return Caller(owners[0].name, owners[0].role, owners[0].limits) if owners else None
 
     def _refresh(self) -> None:
         """Read the file again if it has changed. If it cannot be read, the known keys stay valid."""
@@ -90,11 +121,13 @@ def _unusable(problem: str) -> BadData:
     return BadData(problem, "Make one with `crodobo keys add FILE NAME`.", settings=("keys",))
 
 
-def add_key(path: Path, name: str, role: Role) -> str:
+def add_key(path: Path, name: str, role: Role, limits: Limits = UNLIMITED) -> str:
     """Make a key, store its hash, and return the key, which cannot be recovered later."""
+    limits.check()
     key = PREFIX + secrets.token_urlsafe(32)
     try:
-        stored = StoredKey(name=name, role=role, sha256=hashlib.sha256(key.encode()).hexdigest())
+        sha256 = hashlib.sha256(key.encode()).hexdigest()
+        stored = StoredKey(name=name, role=role, sha256=sha256, **_as_fields(limits))
     except ValidationError:
         allowed = "Use 1 to 64 letters, digits, dots, dashes and underscores."
         raise BadSettings(f"{name!r} is not a valid name for a key.", allowed) from None
@@ -109,10 +142,26 @@ def add_key(path: Path, name: str, role: Role) -> str:
 def remove_key(path: Path, name: str) -> None:
     """Delete a key's hash from the file."""
     with _rewriting(path) as keys:
-        names = [stored.name for stored in keys]
-        if name not in names:
-            raise BadSettings(f"{path} has no key called {name}.", f"It has {', '.join(names) or 'no keys'}.")
-        del keys[names.index(name)]
+        del keys[_find(keys, name, path)]
+
+
+def limit_key(path: Path, name: str, limits: Limits) -> None:
+    """Replace the limits of a key. The key itself stays valid."""
+    limits.check()
+    with _rewriting(path) as keys:
+        place = _find(keys, name, path)
+        keys[place] = keys[place].model_copy(update=_as_fields(limits))
+
+
+def _as_fields(limits: Limits) -> dict[str, Any]:
+    return {"adapt": limits.adapt, "adapt_share": limits.share, "adapt_rate": limits.rate}
+
+
+def _find(keys: list[StoredKey], name: str, path: Path) -> int:
+    names = [stored.name for stored in keys]
+    if name not in names:
+        raise BadSettings(f"{path} has no key called {name}.", f"It has {', '.join(names) or 'no keys'}.")
+    return names.index(name)
 
 
 @contextlib.contextmanager
@@ -122,7 +171,8 @@ def _rewriting(path: Path) -> Iterator[list[StoredKey]]:
         with locked_file(path.absolute().with_name(f".{path.name}.lock")):
             keys = read_keys(path) if path.exists() else []
             yield keys
-            write_atomically(path, json.dumps([stored.model_dump() for stored in keys], indent=2) + "\n", private=True)
+            entries = [stored.model_dump(exclude_defaults=True) for stored in keys]
+            write_atomically(path, json.dumps(entries, indent=2) + "\n", private=True)
     except OSError as error:
         raise BadData(f"The key file {path} cannot be written ({error.strerror}).", "Choose another path.") from None
 

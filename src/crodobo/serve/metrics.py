@@ -1,11 +1,13 @@
 """Metrics for Prometheus: numbers about requests and queries, nothing about any image."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from crodobo.core.prediction import Reason
 from crodobo.serve.batcher import Batcher
 from crodobo.serve.service import Service
 
@@ -15,7 +17,7 @@ TOTALS = {
     "samples": "Samples answered.",
     "burned_bytes": "Bytes overwritten after their query.",
     "restores": "Times that collapsed learners were restored to their last good weights.",
-    "held": "Queries not learned because they held less than half the usual number of classes.",
+    "rollbacks": "Times that an administrator rolled the learners back.",
     "skipped": "Updates skipped because a loss or a gradient was not finite.",
 }
 LATEST = {
@@ -23,6 +25,9 @@ LATEST = {
     "entropy": "Mean entropy of the last query's predictions, in nats.",
     "agreement": "Share of the last query on which all learners agree.",
     "kept": "Share of the last query's pseudo-labels that were learned.",
+    "estimated_accuracy": "Estimated accuracy on the last samples, without labels. Absent if unknown.",
+    "estimated_accuracy_low": "Lower end of the estimate's interval. Absent if unknown.",
+    "estimated_accuracy_high": "Upper end of the estimate's interval. Absent if unknown.",
     "drift": "Distance of the learners' statistics from the source's, in standard deviations.",
 }
 
@@ -42,6 +47,11 @@ class Metrics(Collector):
         service = self._service
         for name, text in TOTALS.items():
             yield CounterMetricFamily(f"crodobo_{name}", text, value=service.totals[name])
+        text = "Queries that were predicted but not learned, by reason."
+        unlearned = CounterMetricFamily("crodobo_predicted_only", text, labels=["reason"])
+        for reason in get_args(Reason):
+            unlearned.add_metric([reason], service.session.counts.predicted_only[reason])
+        yield unlearned
         yield GaugeMetricFamily("crodobo_queue_requests", "Requests being processed.", value=self._batcher.active)
         yield GaugeMetricFamily("crodobo_ready", "Whether queries are answered.", value=service.answering)
         yield GaugeMetricFamily("crodobo_adapting", "Whether queries are learned.", value=service.session.adapting)

@@ -50,6 +50,7 @@ class Monitor:
             "met": session.learned,
             "last_query": session.ledger.last_query,
             "totals": service.totals,
+            "predicted_only": dict(session.counts.predicted_only),
             "queue": {"requests": self.batcher.active, "limit": self.batcher.limit},
             "classes": [] if session.phase == "loading" else list(service.source.classes),
             "points": [point for point in points if point["query"] > after],
@@ -57,6 +58,11 @@ class Monitor:
                 {"id": point["receipt"], "query": point["query"], "time": point["time"], "samples": point["samples"]}
                 for point in points[-MAX_RECEIPTS:][::-1]
             ],
+            "kept_states": [
+                {"query": moment.query, "learned": moment.learned, "time": moment.time}
+                for moment in list(session.history.moments)
+            ],
+            "rollback": session.history.last_rollback and session.history.last_rollback._asdict(),
             "proof": session.prover.as_numbers(),
         }
 

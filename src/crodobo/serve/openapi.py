@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from crodobo.config import Order
+from crodobo.core.prediction import Reason
 from crodobo.serve.bodies import FORM, IMAGES, NPY, RAW
 from crodobo.serve.oip import INPUT, TYPES
 
@@ -14,6 +15,7 @@ ERRORS = {
     403: "The key is not an administrator's, or the request was made on behalf of another site.",
     404: "There is no such model.",
     408: "The body did not arrive in time.",
+    409: "No kept state of the learners is old enough.",
     411: "The request has no Content-Length.",
     413: "The body is too large or has too many images.",
     415: "The Content-Type is not supported.",
@@ -47,8 +49,18 @@ BINARY = {"schema": {"type": "string", "format": "binary"}}
 ERROR = _object(["error"], error=STRING, image=INTEGER, reason=STRING)
 STATE = _object(["ready", "state"], ready=BOOLEAN, state=STRING)
 RECEIPT = STRING | {"description": "The id of the query's line in the ledger."}
-FACTS = {"receipt": RECEIPT, "query": INTEGER, "samples": INTEGER, "agreement": NUMBER, "kept": NUMBER}
-ALWAYS = ("receipt", "query", "samples")
+LEARNED = INTEGER | {"description": "How many of the request's images were learned."}
+UNLEARNED = STRING | {"enum": list(get_args(Reason)), "description": "Why the request's other images were not learned."}
+FACTS = {
+    "receipt": RECEIPT,
+    "query": INTEGER,
+    "samples": INTEGER,
+    "agreement": NUMBER,
+    "kept": NUMBER,
+    "learned": LEARNED,
+    "predicted_only": UNLEARNED,
+}
+ALWAYS = ("receipt", "query", "samples", "learned")
 PROBABILITIES = OBJECT | {"additionalProperties": NUMBER}
 PREDICTION = _object(["label", "confidence"], label=STRING, confidence=NUMBER, probabilities=PROBABILITIES)
 PREDICTIONS = _object(["predictions", *ALWAYS], predictions=_array(PREDICTION), **FACTS)
@@ -112,4 +124,5 @@ MODEL_READY = _route(PROTOCOL, 404, 422, responses=IS_READY)
 READY = _route(PROTOCOL, responses=IS_READY)
 PUBLIC = _route(PROTOCOL)
 WATCH = _route(OPERATING, 401, 403, 429, 503)
+ROLL_BACK = _route(OPERATING, 400, 401, 403, 409, 422, 429, 500, 503)
 ADMINISTER = _route(OPERATING, 401, 403, 422, 429, 500, 503)

@@ -6,6 +6,8 @@ import torch
 
 from crodobo.ledger.entry import now
 from crodobo.nn.learner import Learner
+from crodobo.nn.target_statistics import Moments
+from crodobo.session.history import Rollback
 from crodobo.session.processed import Processed
 
 MAX_POINTS = 240  # queries on the page
@@ -20,19 +22,20 @@ class Drift:
     """
 
     def __init__(self, learners: list[Learner]) -> None:
-        self._before = [value.clone() for learner in learners for value in learner.statistics]
+        each = [moments for learner in learners for moments in learner.stream_statistics]
+        self._before = [Moments(moments.mean.clone(), moments.var.clone()) for moments in each]
 
     def of(self, learners: list[Learner]) -> float:
-        statistics = [value for learner in learners for value in learner.statistics]
-        triples = zip(statistics[::3], self._before[::3], self._before[1::3], strict=True)
-        means = [(mean - before).abs() / (variance + 1e-5).sqrt() for mean, before, variance in triples]
+        here = [moments for learner in learners for moments in learner.stream_statistics]
+        pairs = zip(here, self._before, strict=True)
+        means = [(after.mean - before.mean).abs() / (before.var + 1e-5).sqrt() for after, before in pairs]
         return float(torch.cat(means).mean())
 
 
-def describe(processed: Processed, *, drift: float, adapted: bool) -> dict[str, Any]:
-    """The point of a query."""
+def describe(processed: Processed, *, drift: float, rollback: Rollback | None) -> dict[str, Any]:
+    """The point of a query. `rollback` is the last one before it."""
     prediction = processed.prediction
-    probabilities, adaptation = prediction.probabilities, prediction.adaptation
+    probabilities = prediction.probabilities
     entropy = torch.special.entr(probabilities).sum(dim=1).mean()
     mix = torch.bincount(prediction.labels, minlength=probabilities.shape[1]) / len(probabilities)
     return prediction.numbers | {
@@ -43,7 +46,6 @@ def describe(processed: Processed, *, drift: float, adapted: bool) -> dict[str, 
         "entropy": round(float(entropy), 4),
         "drift": round(drift, 4),
         "classes": [round(share, 4) for share in mix.tolist()],
-        "adapted": adapted,
-        "held": adaptation.held,
-        "restored": adaptation.restored is not None,
+        "restored": prediction.adaptation.restored is not None,
+        "rolled_back": rollback is not None and rollback.query == processed.query - 1,
     }

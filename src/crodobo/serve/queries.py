@@ -154,7 +154,7 @@ class Queries:
             raise BadRequest(f"The batch {wrong}.")
         if len(images) > (most := self.service.settings.query_size):
             raise TooManyImages(most)
-        work = asyncio.ensure_future(self.batcher.submit(images, control, began))
+        work = asyncio.ensure_future(self.batcher.submit(images, control, began, request.state.caller))
         disconnect = asyncio.ensure_future(wait_for_disconnect(request))
         try:
             await asyncio.wait((work, disconnect), return_when=asyncio.FIRST_COMPLETED)
@@ -183,8 +183,10 @@ class Queries:
         }
 
     def facts(self, rows: Rows) -> dict[str, Any]:
-        """Facts about the whole query, its receipt among them."""
+        """Facts about the whole query, its receipt among them, and how many images of the request were learned."""
         facts = {"receipt": rows.answer.receipt, "query": rows.answer.query} | rows.answer.prediction.numbers
+        learned = rows.learned if self.service.session.method.learns else 0
+        facts |= {"learned": learned, "predicted_only": rows.predicted_only}
         return {name: facts[name] for name in FACTS if facts[name] is not None}
 
 

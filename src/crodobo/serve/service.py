@@ -10,12 +10,14 @@ from torch import Tensor
 from crodobo.config import Order
 from crodobo.core.memory import Memory
 from crodobo.core.observer import Observer
+from crodobo.core.prediction import Reason
 from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data import load_public
 from crodobo.errors import BadData, CrodoboError
 from crodobo.serve.points import MAX_POINTS, Drift, describe
 from crodobo.serve.settings import ServeSettings
+from crodobo.session.history import History
 from crodobo.session.processed import Processed
 from crodobo.session.session import Session
 from crodobo.session.stop import Stop
@@ -29,8 +31,8 @@ WARM_START = "warm_start.safetensors"  # learners that have learned the source a
 class Service:
     """A model that adapts to queries, one after the other.
 
-    One thread calls `load`, `answer` and `administer`, because they change the learners. Any thread may read `state`
-    and the numbers, and call `drain` and `fail`.
+    One thread calls `load`, `answer`, `administer` and `session.roll_back`, because they change the learners. Any
+    thread may read `state` and the numbers, and call `drain` and `fail`.
 
     `fresh` makes new learners instead of going on from the checkpoint.
     """
@@ -38,7 +40,13 @@ class Service:
     def __init__(self, settings: ServeSettings, observer: Observer | None = None, *, fresh: bool = False) -> None:
         self.settings, self._fresh = settings, fresh
         self.session = Session(
-            settings, settings.state, observer=observer, stop=Stop(), progress=self._progress, durable=True
+            settings,
+            settings.state,
+            observer=observer,
+            stop=Stop(),
+            progress=self._progress,
+            history=History(settings.keep_states, settings.keep_every),
+            durable=True,
         )
         self.points: deque[dict[str, Any]] = deque(maxlen=MAX_POINTS)  # the last queries in numbers
 
@@ -90,8 +98,9 @@ class Service:
             "samples": counts.samples,
             "burned_bytes": counts.wiped,
             "restores": len(counts.restored),
+            "rollbacks": self.session.history.rollbacks,
             "skipped": counts.skipped,
-            "held": counts.held,
+            "predicted_only": counts.predicted_only.total(),
         }
 
     def load(self) -> None:
@@ -111,12 +120,20 @@ class Service:
             session.observer.note("The service was paused, and still is.")
         session.start()
 
-    def answer(self, images: Tensor, adapt: bool = True, order: Order | None = None) -> Processed:
-        """Adapt to images, predict them and burn them. The images belong to the query from here on."""
-        adapt = adapt and self.session.adapting
-        processed = self.session.take(Query(images, self.memory), adapt=adapt, order=order)
+    def answer(
+        self,
+        images: Tensor,
+        adapt: bool | Tensor = True,
+        order: Order | None = None,
+        reason: Reason = "not asked to adapt",
+    ) -> Processed:
+        """Adapt to images, predict them and burn them. The images belong to the query from here on.
+
+        `adapt`, `order` and `reason` are those of `Session.take`.
+        """
+        processed = self.session.take(Query(images, self.memory), adapt=adapt, reason=reason, order=order)
         drift = self._drift.of(self.session.method.learners)
-        self.points.append(describe(processed, drift=drift, adapted=adapt))
+        self.points.append(describe(processed, drift=drift, rollback=self.session.history.last_rollback))
         return processed
 
     def administer(self, action: Action) -> None:

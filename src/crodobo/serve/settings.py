@@ -36,4 +36,6 @@ class ServeSettings(SessionSettings):
     deadline: AboveZero = setting(30.0, "Longest wait of a request before its query begins.", metavar="SECONDS")
     max_body: Positive = setting(64 * 2**20, "Largest request body.", metavar="BYTES")
     max_pixels: Positive = setting(40_000_000, "Largest image.", metavar="PIXELS")
+    keep_states: int = setting(5, "States of the learners kept in memory, to roll back to; 0 keeps none.", ge=0)
+    keep_every: Positive = setting(20, "Learned queries between two kept states.", metavar="QUERIES")
     rate: AboveZero | None = setting(None, "Requests per second that one client may send; no limit if not set.")

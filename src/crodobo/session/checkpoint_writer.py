@@ -28,16 +28,41 @@ class CheckpointWriter:
     In the background one snapshot is written at a time. If another one waits and a newer one arrives, only the newer
     one is written, because it includes everything the older one knew. So a slow disk delays answers, but no query.
 
-    `failed` is called with the error when a checkpoint could not be written, before the error is raised.
+    If a checkpoint must be durable, `failed` is called when it could not be written, before the error is raised.
+    Otherwise `note` is called with a sentence about it, and the stream goes on.
     """
 
-    def __init__(self, folder: Path, log: Log, failed: Callable[[CrodoboError], None] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        log: Log,
+        note: Callable[[str], None] = lambda _: None,
+        failed: Callable[[CrodoboError], None] | None = None,
+    ) -> None:
         self.identity: dict[str, Any] = {}
-        self._folder, self._log, self._failed = folder, log, failed
+        self._folder, self._log, self._note, self._failed = folder, log, note, failed
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._waiting: CheckpointData | None = None
         self._written: Future[None] = Future()  # done when the waiting snapshot is on disk
+
+    def save(self, snapshot: CheckpointData) -> bool:
+        """Write a snapshot. Returns whether it is on disk; an error is raised only if it must be."""
+        try:
+            self.write(snapshot)
+        except CrodoboError as error:
+            if self._failed:
+                raise
+            self._note(f"{error.problem} The stream goes on without it.")
+            return False
+        return True
+
+    def save_soon(self, snapshot: CheckpointData) -> "Future[None] | None":
+        """Have a snapshot written in the background if it must be durable, otherwise write it now."""
+        if self._failed:
+            return self.write_later(snapshot)
+        self.save(snapshot)
+        return None
 
     def write(self, snapshot: CheckpointData) -> None:
         """Write a snapshot, after those that wait, and return when it is on disk."""

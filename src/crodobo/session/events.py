@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from crodobo.core.prediction import Reason
 from crodobo.errors import BadData, CrodoboError
 from crodobo.ledger.entry import Count, now
 
@@ -19,10 +20,13 @@ class Event(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    event: Literal["started", "proved", "query", "checkpoint", "restored", "paused", "resumed", "reset", "ended"]
+    event: Literal[
+        "started", "proved", "query", "checkpoint", "restored", "paused", "resumed", "reset", "rollback", "ended"
+    ]
     burn: Literal["strict", "standard", "off"] | None = None
     end: Literal["finished", "stopped", "failed"] | None = None
     query: Count | None = None
+    to: Count | None = None
     samples: Count | None = None
     files: Count | None = None
     quarantined: Count | None = None
@@ -30,7 +34,11 @@ class Event(BaseModel):
     agreement: FiniteNumber | None = None
     kept: FiniteNumber | None = None
     confidence: FiniteNumber | None = None
+    estimated_accuracy: FiniteNumber | None = None
+    estimated_accuracy_low: FiniteNumber | None = None
+    estimated_accuracy_high: FiniteNumber | None = None
     skipped: Count | None = None
+    predicted_only: Reason | None = None
     wiped: Count | None = None
     found: Count | None = None
     scanned: Count | None = None

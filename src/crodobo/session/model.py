@@ -1,5 +1,6 @@
 """The model that a session leaves behind: all learners in one file that says what it is."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,13 @@ def save_model(path: Path, method: Method) -> None:
         "settings": method.settings.model_dump(mode="json", include=set(LearnerSettings.model_fields) - {"weights"}),
         "learners": len(method.learners),
     }
-    save_tensors(path, numbered([learner.network.state_dict() for learner in method.learners]), header)
+    save_tensors(path, numbered([weights_of(learner) for learner in method.learners]), header)
+
+
+def weights_of(learner: Learner) -> dict[str, Tensor]:
+    """The weights of a learner's network, with the BatchNorm statistics of the target where they are kept apart."""
+    with learner.target.swapped() if learner.target else nullcontext():
+        return dict(learner.network.state_dict())
 
 
 def load_model(path: str | Path) -> Model:

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from crodobo.burn.proof import check_proving, prove_at_start, try_out
+from crodobo.burn.proof import check_proving, places, prove_at_start, try_out
 from crodobo.burn.scan import Scan
 from crodobo.config import SessionSettings
 from crodobo.core.memory import Memory
 from crodobo.core.observer import Observer
+from crodobo.errors import Residue
 from crodobo.ledger.entry import now
 from crodobo.methods import Method
 
@@ -36,6 +37,13 @@ class Prover:
             return None
         self.scan, self.time = try_out(method, self._memory, self._settings.query_size), now()
         return self.scan
+
+
+def residue_of(scan: Scan | None) -> Residue | None:
+    """The error for what a search has found, if it has found anything."""
+    if scan and scan.finds:
+        return Residue(f"A test query left something in memory after it was burned: {places(scan)}.")
+    return None
 
 
 def is_due(every: int | None, number: int) -> bool:

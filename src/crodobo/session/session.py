@@ -11,28 +11,30 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from torch import Tensor
+
 from crodobo.burn.levels import memory_for
-from crodobo.burn.proof import places
 from crodobo.burn.scan import Scan
 from crodobo.config import Order, SessionSettings
 from crodobo.core.counts import Counts
 from crodobo.core.observer import Observer
+from crodobo.core.prediction import Reason
 from crodobo.core.query import Query
-from crodobo.errors import BadQuery, CrodoboError, Interrupted, Residue
+from crodobo.errors import BadQuery, CrodoboError, Interrupted
 from crodobo.ledger.ledger import NAME as LEDGER
 from crodobo.ledger.ledger import End, Ledger
 from crodobo.ledger.signing import load_signing_key
-from crodobo.methods import Method, get_method
+from crodobo.methods import get_method
 from crodobo.methods.base import check_runs_online
 from crodobo.nn.backbones import check_backbone
-from crodobo.nn.learner import make_learners
-from crodobo.session.checkpoint import STAMP, delete_checkpoint, load_checkpoint, other_version
+from crodobo.session.checkpoint import STAMP, delete_checkpoint
 from crodobo.session.checkpoint_writer import CheckpointData, CheckpointWriter
 from crodobo.session.events import Log
+from crodobo.session.history import History, Moment
 from crodobo.session.processed import Commit, Processed
-from crodobo.session.prover import Prover, is_due
+from crodobo.session.prover import Prover, is_due, residue_of
 from crodobo.session.stop import Stop, StoppableObserver, StopSignal
-from crodobo.session.warm_start import PublicData, make_method, warm_learners
+from crodobo.session.warm_start import PublicData, restore_method, warm_method
 from crodobo.storage.lock import locked_folder
 
 Phase = Literal["loading", "proving", "ready", "closed"]
@@ -58,6 +60,8 @@ class Session:
         Counts queries. A stream with more to count brings its own.
     progress
         Called for each checkpoint; what it returns is stored, and given back as `restored` when a session goes on.
+    history
+        Keeps earlier states of the learners for `roll_back`. By default none are kept.
     durable
         Write checkpoints in the background, and end the session when one cannot be written. Otherwise a checkpoint is
         written before `take` returns, and a failure is reported while the stream goes on.
@@ -72,6 +76,7 @@ class Session:
         stop: Stop | None = None,
         counts: Counts | None = None,
         progress: Callable[[], dict[str, Any]] = dict,
+        history: History | None = None,
         durable: bool = False,
     ) -> None:
         self._kind = get_method(settings.method)
@@ -82,7 +87,7 @@ class Session:
         self.observer, self.stop = observer or Observer(), stop or StopSignal()
         self.loading = StoppableObserver(self.observer, self.stop)
         self.memory = memory_for(settings.options.burn)
-        self.counts = counts or Counts()
+        self.counts, self.history = counts or Counts(), history or History()
         self.learned = 0  # queries that the learners have learned from, in earlier processes too
         self.adapting = True
         self.restored: dict[str, Any] | None = None  # the progress that the checkpoint had
@@ -119,11 +124,12 @@ class Session:
 
     def __enter__(self) -> Self:
         with ExitStack() as resources:
-            settings = self.settings
-            resources.enter_context(locked_folder(self.folder, private=settings.PRIVATE, settings=settings.FOLDER))
+            lock = locked_folder(self.folder, private=self.settings.PRIVATE, settings=self.settings.FOLDER)
+            resources.enter_context(lock)
             self.ledger = resources.enter_context(Ledger(self.folder / LEDGER, self._key))
-            self.log = resources.enter_context(Log(settings.log))
-            self._checkpoints = CheckpointWriter(self.folder, self.log, self.fail if self._durable else None)
+            self.log = resources.enter_context(Log(self.settings.log))
+            failed = self.fail if self._durable else None
+            self._checkpoints = CheckpointWriter(self.folder, self.log, self.observer.note, failed)
             resources.enter_context(self.stop)
             self._resources = resources.pop_all()
         return self
@@ -131,33 +137,19 @@ class Session:
     def load(self, public: PublicData, *, fresh: bool = False, warm_start: Path | None = None) -> None:
         """Restore the learners from the checkpoint, or make new ones that learn the source.
 
-        Parameters
-        ----------
-        public
-            The labelled source and how its images are augmented.
-        fresh
-            Ignore the checkpoint and start over.
-        warm_start
-            A file of learners that have learned the source. If it does not exist it is written after the warm-up.
+        `fresh` ignores the checkpoint. `warm_start` is a file of learners that have learned the source; if it does not
+        exist it is written after the warm-up.
         """
         self._public, self._warm_start = public, warm_start
         identity = self._checkpoints.identity = self.settings.identity | {STAMP: public.stamp}
         if fresh and delete_checkpoint(self.folder):
             self.observer.note("Starting over with new learners.")
-        remedies = (*self.settings.FOLDER, "fresh")
-        if stored := load_checkpoint(self.folder, identity, remedies):
-            tensors, progress = stored
-            options = self.settings.options
-            learners = make_learners(public.source, options.learners, options.seed, options)
-            self.method = make_method(self._kind, public, learners, options)
-            try:
-                self.method.load_state(tensors)
-            except (KeyError, RuntimeError) as error:
-                raise other_version(self.folder, remedies) from error
+        if stored := restore_method(self._kind, public, self.settings, self.folder, identity):
+            self.method, progress = stored
             self.restored = progress
             self.learned, self.warmup_seconds = int(progress["queries"]), float(progress["warmup_seconds"])
         else:
-            self.method = self._warm_method()
+            self._warm_up()
         self.phase = "proving"
 
     def start(self, after: int | None = None) -> None:
@@ -168,11 +160,10 @@ class Session:
         """
         number = max(self.ledger.last_query, self.learned) if after is None else after
         self.log.write("started", burn=self.settings.options.burn, query=number)
-        scan = self.prover.prove_at_start(self.method, self.observer)
-        if scan:
+        if scan := self.prover.prove_at_start(self.method, self.observer):
             self.log.write("proved", found=scan.found, scanned=scan.scanned, seconds=scan.seconds)
-        settings = self.settings.model_dump(mode="json")
-        self.ledger.begin(settings, after=number, scan=scan.as_numbers() if scan else None)
+        self.ledger.begin(self.settings.model_dump(mode="json"), after=number, scan=scan.as_numbers() if scan else None)
+        self.history.begin(self.method, number, self.learned)
         self.phase = "ready"
         if self.restored is None:
             self._checkpoints.write(self._snapshot())  # a folder that takes no checkpoint is an error now, not later
@@ -182,7 +173,13 @@ class Session:
     # The loop
 
     def take(
-        self, query: Query, *, commit: Commit | None = None, adapt: bool = True, order: Order | None = None
+        self,
+        query: Query,
+        *,
+        commit: Commit | None = None,
+        adapt: bool | Tensor = True,
+        reason: Reason = "not asked to adapt",
+        order: Order | None = None,
     ) -> Processed:
         """Adapt to a query, predict it and burn it.
 
@@ -194,23 +191,29 @@ class Session:
             Called with the prediction, the query's number and the seconds it took. When it returns, everything that
             must survive a crash is on disk; only then is the receipt written.
         adapt
-            False predicts without learning.
+            False predicts without learning. Booleans for each sample say which of them may be learned.
+        reason
+            Why the query is predicted only, if nothing of it may be learned.
         order
             Whether to adapt or to predict first, instead of what the settings say.
         """
         started, number = time.perf_counter(), self.ledger.last_query + 1
-        adapt = adapt and self.adapting
-        samples = 0
+        rows = adapt if isinstance(adapt, Tensor) else None
+        wanted = bool(adapt if rows is None else rows.any())
+        learns, samples = wanted and self.adapting, 0
         try:
             with query:
                 samples = len(query)
-                prediction = self.method.step(query, order) if adapt else self.method.predict(query)
+                if learns:
+                    prediction = self.method.step(query, order, rows)
+                else:
+                    prediction = self.method.predict(query).only("adaptation paused" if wanted else reason)
         except BadQuery:
             self.counts.refused += 1
             self._write_receipt(samples, query.wiped, None)
             self.observer.query(self.counts)
             raise
-        self.learned += adapt
+        self.learned += learns
         seconds = time.perf_counter() - started
         if commit:
             commit(prediction, number, seconds)
@@ -222,36 +225,37 @@ class Session:
         if prediction.adaptation.restored:
             self.observer.note(self.counts.restored[-1])
             self.log.write("restored", query=number)
-        if scan and scan.finds:
-            residue = Residue(f"A test query left something in memory after it was burned: {places(scan)}.")
+        if residue := residue_of(scan):
             self.fail(residue)
             raise residue
-        saved = None
-        if adapt and is_due(self.settings.checkpoint_every, self.learned):
-            if self._durable:
-                saved = self._checkpoints.write_later(self._snapshot())
-            else:
-                self.checkpoint()
+        if not prediction.adaptation.predicted_only:
+            self.history.learned(self.method, number, self.learned)
+        due = learns and is_due(self.settings.checkpoint_every, self.learned)
+        saved = self._checkpoints.save_soon(self._snapshot()) if due else None
         self.observer.query(self.counts)
         return Processed(prediction, receipt, number, seconds, saved)
 
     def checkpoint(self) -> bool:
         """Write a checkpoint now. Returns whether it was written; a durable session fails if it was not."""
-        try:
-            self._checkpoints.write(self._snapshot())
-        except CrodoboError as error:
-            if self._durable:
-                raise
-            self.observer.note(f"{error.problem} The stream goes on without it.")
-            return False
-        return True
+        return self._checkpoints.save(self._snapshot())
 
     def reset(self) -> None:
         """Go back to learners that have learned the source and nothing else."""
-        self.method = self._warm_method()
+        self._warm_up()
         self.learned = 0
+        self.history.begin(self.method, self.ledger.last_query, 0)
         self.checkpoint()
         self.log.write("reset", query=self.ledger.last_query)
+
+    def roll_back(self, **wanted: Any) -> Moment:
+        """Go back to a kept state, which `wanted` describes as in `History.find`. Receipts and counts stay."""
+        query = self.ledger.last_query
+        moment = self.history.find(query, **wanted)
+        self.history.go_back(self.method, moment, query)
+        self.learned = moment.learned
+        self.checkpoint()
+        self.log.write("rollback", query=query, to=moment.query)
+        return moment
 
     def fail(self, error: CrodoboError) -> None:
         """Note the first error that ends the session."""
@@ -279,10 +283,9 @@ class Session:
 
     # Details
 
-    def _warm_method(self) -> Method:
-        options, path = self.settings.options, self._warm_start
-        learners, self.warmup_seconds = warm_learners(self._public, options, self.loading, path)
-        return make_method(self._kind, self._public, learners, options)
+    def _warm_up(self) -> None:
+        made = warm_method(self._kind, self._public, self.settings.options, self.loading, self._warm_start)
+        self.method, self.warmup_seconds = made
 
     def _write_receipt(self, samples: int, wiped: int, scan: Scan | None) -> str:
         try:

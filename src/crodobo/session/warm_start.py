@@ -1,4 +1,6 @@
-"""Warm starts: learners that have learned the source, stored once and used again.
+"""Where a session's learners come from: a warm start, or the session's checkpoint.
+
+A warm start is a file of learners that have learned the source, stored once and used again.
 
 All methods of a comparison start from the same file, and a service that is reset goes back to its own.
 """
@@ -7,14 +9,14 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from crodobo.config import LearnerSettings, MethodSettings
+from crodobo.config import LearnerSettings, MethodSettings, SessionSettings
 from crodobo.core.observer import Observer
 from crodobo.core.source import Source
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint
 from crodobo.methods import Method
 from crodobo.nn.learner import Learner, make_learners, warm_up
-from crodobo.session.checkpoint import differences
+from crodobo.session.checkpoint import differences, load_checkpoint, other_version
 from crodobo.storage.tensors import UnreadableTensors, load_header, load_tensors, numbered, save_tensors, with_prefix
 from crodobo.views.augment import Augment
 
@@ -99,6 +101,37 @@ def stored_learners(path: Path, settings: MethodSettings) -> int:
 def make_method(kind: type[Method], public: PublicData, learners: list[Learner], settings: MethodSettings) -> Method:
     """A method with these learners on this source."""
     return kind(public.source, augment=public.augment, **dict(settings) | {"learners": learners})
+
+
+def warm_method(
+    kind: type[Method],
+    public: PublicData,
+    settings: MethodSettings,
+    observer: Observer | None = None,
+    path: Path | None = None,
+) -> tuple[Method, float]:
+    """A method with warm learners, and how many seconds their warm-up took; see `warm_learners`."""
+    learners, seconds = warm_learners(public, settings, observer, path)
+    return make_method(kind, public, learners, settings), seconds
+
+
+def restore_method(
+    kind: type[Method], public: PublicData, settings: SessionSettings, folder: Path, identity: dict[str, Any]
+) -> tuple[Method, dict[str, Any]] | None:
+    """The method and the progress of the checkpoint in a folder, or None if the folder has no checkpoint."""
+    remedies = (*settings.FOLDER, "fresh")
+    stored = load_checkpoint(folder, identity, remedies)
+    if stored is None:
+        return None
+    tensors, progress = stored
+    options = settings.options
+    learners = make_learners(public.source, options.learners, options.seed, options)
+    method = make_method(kind, public, learners, options)
+    try:
+        method.load_state(tensors)
+    except (KeyError, RuntimeError) as error:
+        raise other_version(folder, remedies) from error
+    return method, progress
 
 
 def made_of(public: PublicData, settings: MethodSettings) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def to_data(results: Results, study: Study | None) -> dict[str, Any]:
 def _numbers(result: dict[str, Any]) -> dict[str, Any]:
     names = ["online_accuracy", "metric", "one_pass", "one_pass_accuracy", "one_pass_class_average"]
     names += ["offline", "offline_accuracy", "offline_class_average", "per_class_accuracy"]
-    names += ["seconds_per_query", "seconds", "peak_rss_mb", "kept", "agreement", "skipped_updates", "held_queries"]
+    names += ["seconds_per_query", "seconds", "peak_rss_mb", "kept", "agreement", "skipped_updates", "predicted_only"]
     return {name: result[name] for name in names if name in result}
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, GREY, GREEN, ORANGE = "#1f5fbf", "#9aa4b2", "#2e8b57", "#d9822b"
+BLUE, GREY, GREEN, ORANGE, PURPLE = "#1f5fbf", "#9aa4b2", "#2e8b57", "#d9822b", "#8e44ad"
 
 
 def check_report_packages() -> None:

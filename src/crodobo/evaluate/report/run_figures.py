@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from crodobo.evaluate.outcome import Outcome
-from crodobo.evaluate.report.drawing import BLUE, GREEN, GREY, ORANGE, new_figure, to_png
+from crodobo.evaluate.report.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, new_figure, to_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +26,7 @@ def draw_curve(outcome: Outcome) -> bytes:
     of_query = [100 * row.correct / row.samples for row in rows]
     axes.plot(queries, of_query, ".", color=GREY, ms=5, label="accuracy of the query")
     lines = {"kept": (ORANGE, "pseudo-labels kept"), "agreement": (GREEN, "agreement of the learners")}
+    lines["estimate"] = (PURPLE, "accuracy estimated without labels")
     for name, (colour, label) in lines.items():
         values = [getattr(row, name) for row in rows]
         if any(value is not None for value in values):

@@ -88,11 +88,11 @@ export class LineChart {
     const area = pieces.map((piece) => `M${piece[0][0]} 100L${piece.join("L")}L${piece.at(-1)[0]} 100Z`).join("");
     const marked = places[at ?? places.length - 1];
     svg.replaceChildren(
-      path("unlearned", columns(points, (point) => !point.adapted || point.held)),
+      path("unlearned", columns(points, (point) => point.predicted_only)),
       path("grid", "M0 0H100M0 50H100M0 100H100"),
       path("area", area),
       path("line", line),
-      path("restored", points.map((point, i) => (point.restored ? `M${middle(i, points)} 0V100` : "")).join("")),
+      path("restored", points.map((point, i) => (went_back(point) ? `M${middle(i, points)} 0V100` : "")).join("")),
       ...(at === null ? [] : [path("cross", `M${middle(at, points)} 0V100`)]),
       ...(marked ? [path("dot", `M${marked}h0`)] : []),
     );
@@ -105,6 +105,8 @@ export class LineChart {
     svg.setAttribute("aria-label", `${this.title} of the last ${points.length} queries${spread}`);
   }
 }
+
+const went_back = (point) => point.restored || point.rolled_back;
 
 // Splits places into runs without gaps.
 function split(places) {

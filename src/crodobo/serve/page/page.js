@@ -1,11 +1,12 @@
 // The status page: shows the events of the service, and has the buttons for administrators.
 
+import { Actions } from "./actions.js";
 import { LineChart, MixChart, element } from "./charts.js";
+import { at, put, say } from "./dom.js";
 import * as format from "./format.js";
 import { Stream, authorization } from "./stream.js";
 
 const KEPT = 240; // queries shown
-const at = (id) => document.getElementById(id);
 
 // The sentence for each state, the colour of its light, and whether a progress bar is shown.
 const STATES = {
@@ -45,7 +46,6 @@ let connected = false;
 let points = [];
 let pointed = null; // position of the pointer over the charts, from 0 to 1
 let drawn = false; // whether a frame is scheduled
-let working = false; // whether an action is running
 
 // The key is stored for this tab only. Local storage would outlive it, and a cookie would be sent with requests that
 // other sites trigger.
@@ -58,6 +58,7 @@ const point = (share) => {
   pointed = share;
   draw();
 };
+const actions = new Actions({ key: key.get, changed: draw });
 const charts = LINES.map((line) => new LineChart(line, point));
 const mix = new MixChart(at("mix"), point);
 at("lines").append(...charts.map((chart) => chart.figure));
@@ -91,17 +92,6 @@ stream.open(key.get());
 
 // Sentences
 
-function say(id, sentence, kind = "") {
-  const place = at(id);
-  place.hidden = !sentence;
-  place.className = `notice ${kind}`;
-  if (place.textContent !== sentence) place.textContent = sentence;
-}
-
-function put(id, content) {
-  if (at(id).textContent !== String(content)) at(id).textContent = content;
-}
-
 function unit(id, value, name) {
   if (at(id).textContent !== `${value} ${name}`) at(id).replaceChildren(`${value} `, element("small", {}, name));
 }
@@ -123,6 +113,7 @@ function draw() {
     if (!latest) return;
     status(latest);
     tiles(latest);
+    estimate();
     figures(latest);
     proof(latest);
     receipts(latest.receipts);
@@ -137,13 +128,11 @@ function status(now) {
   put("about", `Method ${now.method}, burning ${now.burn}, up for ${format.duration(now.uptime)}`);
   put("foot", `crodobo ${now.version}. This page shows numbers about whole queries only, nothing about any image.`);
   at("live").hidden = at("controls").hidden = false;
-  const closed = working || !connected || !OPEN.includes(now.state);
-  for (const id of ["pause", "checkpoint", "reset"]) at(id).disabled = closed;
-  put("pause", now.adapting ? "Pause adaptation" : "Resume adaptation");
+  actions.show(now, connected && OPEN.includes(now.state));
   at("key-change").hidden = !key.get();
 }
 
-function tiles({ totals, last_query: last, queue }) {
+function tiles({ totals, predicted_only: reasons, last_query: last, queue }) {
   put("queries", format.count(totals.queries));
   put("met", last > totals.queries ? `since the start, ${format.count(last)} in all` : "since the start");
   put("samples", format.count(totals.samples));
@@ -151,7 +140,17 @@ function tiles({ totals, last_query: last, queue }) {
   unit("burned", ...format.bytes(totals.burned_bytes));
   unit("queue", queue.requests, `of ${format.count(queue.limit)}`);
   at("queue-bar").style.width = `${Math.min(100, (100 * queue.requests) / queue.limit)}%`;
-  for (const name of ["restores", "held", "skipped"]) put(name, format.count(totals[name]));
+  for (const name of ["restores", "predicted_only", "skipped"]) put(name, format.count(totals[name]));
+  const why = Object.entries(reasons).map(([reason, number]) => `${reason}: ${format.count(number)}`);
+  put("reasons", why.join(", ") || "queries not learned");
+}
+
+function estimate() {
+  const { estimated_accuracy: share, estimated_accuracy_low: low, estimated_accuracy_high: high } = points.at(-1) ?? {};
+  const known = typeof share === "number";
+  put("estimate", known ? `${format.count(100 * share)} %` : "unknown");
+  const range = known ? `${format.count(100 * low)}–${format.count(100 * high)} %, ` : "";
+  put("estimate-range", `${range}without labels, on the last samples`);
 }
 
 function figures({ state, classes }) {
@@ -173,10 +172,11 @@ function figures({ state, classes }) {
   const one = points[place ?? last];
   const which = place === null ? "the last" : "under the pointer";
   const size = format.some(one.samples, "sample");
-  put("range", `Values of query ${one.query} (${which}), ${format.clock(one.time)}, ${size}`);
+  const unlearned = one.predicted_only ? `, predicted only: ${one.predicted_only}` : "";
+  put("range", `Values of query ${one.query} (${which}), ${format.clock(one.time)}, ${size}${unlearned}`);
   for (const chart of charts) chart.draw(points, place);
-  at("unlearned").hidden = !points.some((query) => !query.adapted || query.held);
-  at("restored").hidden = !points.some((query) => query.restored);
+  at("unlearned").hidden = !points.some((query) => query.predicted_only);
+  at("restored").hidden = !points.some((query) => query.restored || query.rolled_back);
   if (classes.length) mix.draw(points, classes, format.percent, place);
 }
 
@@ -248,44 +248,4 @@ at("key-form").addEventListener("submit", async (event) => {
   key.set(tried);
   say("done", "");
   stream.open(tried);
-});
-
-// Buttons
-
-const DONE = {
-  pause: "Adaptation is paused.",
-  resume: "Adaptation is resumed.",
-  reset: "The learners are reset.",
-  checkpoint: "The checkpoint is written.",
-};
-async function act(action) {
-  working = true;
-  draw();
-  try {
-    const response = await fetch(`admin/${action}`, { method: "POST", headers: authorization(key.get()) });
-    say("done", ...(response.ok ? [DONE[action]] : [await refusal(response), "bad"]));
-  } catch {
-    say("done", "The service cannot be reached. Nothing was changed.", "bad");
-  }
-  working = false;
-  draw();
-}
-
-async function refusal(response) {
-  if (response.status === 401) return "This service no longer knows your key. Nothing was changed.";
-  if (response.status === 403) return "This needs an administrator's key. Nothing was changed.";
-  const { error } = await response.json().catch(() => ({}));
-  return `The service refused: ${error ?? `HTTP ${response.status}.`} Nothing was changed.`;
-}
-
-at("pause").addEventListener("click", () => act(latest.adapting ? "pause" : "resume"));
-at("checkpoint").addEventListener("click", () => act("checkpoint"));
-at("reset").addEventListener("click", () => {
-  put("sure-met", format.some(latest.met, "query", "queries"));
-  at("sure").showModal();
-});
-at("sure-no").addEventListener("click", () => at("sure").close());
-at("sure-yes").addEventListener("click", () => {
-  at("sure").close();
-  act("reset");
 });

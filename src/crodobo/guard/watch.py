@@ -1,0 +1,300 @@
+"""Watch: decides for each query how it is normalised, what is learned from it, and whether to go back.
+
+- **Statistics.** A query of usual classes is normalised with its own statistics while it is learned, as in the paper.
+  One of few classes is corrected for them, and a short one leans on the running statistics of the target.
+- **Learning.** Nothing is learned from a query of few samples or of a single class, from one that is unlike all earlier
+  ones, or from a domain on which the learners, with the source's knowledge alone, do not agree: their labels would be
+  noise. Such a query is predicted only. The source is learned meanwhile.
+- **Going back.** A reference stays in memory: the learners as they were before the stream. Learners that see far fewer
+  classes than the reference in the same samples, or agree far less, have been harmed. They get earlier weights.
+"""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from crodobo.core import pixels
+from crodobo.core.prediction import Adaptation, Estimate, Prediction
+from crodobo.core.source import Source
+from crodobo.engine import Engine
+from crodobo.guard.agreement import NOT_FINITE, Agreement, worse
+from crodobo.guard.estimate import Estimator
+from crodobo.guard.guard import WeightCopy
+from crodobo.guard.lesson import Lesson, View, mean, sharing, some
+from crodobo.guard.mixedness import FULL, Spread, UsualClasses
+from crodobo.guard.reference import Reference
+from crodobo.nn.learner import Learner, average
+from crodobo.nn.target_statistics import QueryNorm
+from crodobo.storage.tensors import with_prefix
+
+EXAMINED = 32  # samples of a query that the reference looks at
+NARROW = 0.25  # narrowness from which a query's statistics are corrected
+ONE_CLASS = 0.9  # narrowness from which nothing is learned
+FEW, LEAST_SOURCE = 8, 16  # samples from which a query is learned, and samples of the source at a time
+OWN_TRUST = 32  # samples from which a query's own statistics get their full weight
+FAR = 4.0  # distance, in bursts of a single class, from which a query is of another domain
+NEW = 16  # samples of a new domain that count as much as all that came before
+AGREE, AGREE_FAR = 0.5, 0.6  # agreement beyond chance from which a domain is learned, near the source and far from it
+SETTLING = 256  # samples of a domain far from the source on which the learners must agree first
+MOMENTUM, SLOWEST = 0.1, 0.25  # BatchNorm's usual momentum, and the least share of it with which bursts are followed
+COPIES, EVERY, CALM = 2, 10, 10  # copies of earlier weights; learned queries between two; calm ones after a burst
+MEASURED = 512  # source samples that tell what classes do to the statistics
+COUNTS = ("learned", "learned_here", "domain", "far", "owed", "calm", "blind")
+
+
+class Watch:
+    """Examines each query before it is learned. `own` is the weight of a mixed query's own statistics at prediction."""
+
+    def __init__(self, learners: list[Learner], source: Source, own: float) -> None:
+        self.learners, self.source, self.own = learners, source, own
+        self.prior = torch.bincount(source.labels, minlength=len(source.classes)) / len(source)
+        indices = torch.randint(len(source), (MEASURED,), generator=torch.Generator().manual_seed(0))
+        batches = [(pixels.to_unit(source.images[part]), source.labels[part]) for part in indices.split(128)]
+        for learner in learners:
+            learner.keep_target_statistics(self.prior, batches)
+        self.reference = Reference(learners, self.prior)
+        self.place = [mean.clone() for mean in self.reference.home]  # of the stream, in the reference's frame
+        self.spread = Spread(sum(learner.network.width for learner in learners))
+        self.seen_by_learners, self.seen_by_reference = UsualClasses(self.prior), UsualClasses(self.prior)
+        self.mine, self.theirs = Agreement(self.prior), Agreement(self.prior)  # on the same mixed queries
+        self.knowledge = Agreement(self.prior)  # without anything learned from this domain
+        self.estimator = Estimator(self.prior)
+        self.counts = {name: torch.zeros(1) for name in COUNTS}
+        self.counts["calm"].fill_(CALM)
+        self.counts["blind"].fill_(0.5)
+        self.copies: tuple[WeightCopy, ...] = ()
+        self.lesson = Lesson()
+        self._view: View | None = None
+
+    def before(self, images: Tensor, engine: Engine) -> Adaptation:
+        """Examine a query. Sets how the learners normalise it, and `lesson`; may put earlier weights back."""
+        view = self._view = self._examine(images, engine)
+        self._follow(len(images), view)
+        for learner in self.learners:
+            learner.query_norm = view.norm
+        self.lesson = self._decide(len(images), view)
+        return Adaptation(predicted_only=self.lesson.reason)
+
+    def before_answer(self, images: Tensor, engine: Engine) -> None:
+        """Estimate the classes of a narrow query again, with what was learned from it."""
+        if self._view is None or self._view.norm.mix is None:
+            return
+        for learner, seen in zip(self.learners, self._ask(images, engine, self._view.narrowness), strict=True):
+            learner.query_norm = self._view.norm._replace(mix=self.seen_by_learners.unbiased(seen).mean(dim=0))
+
+    def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
+        """Count a query, compare the learners with the reference, and estimate the accuracy.
+
+        If the learners are worse, they go back, and the query is predicted again.
+        """
+        if prediction.adaptation.predicted_only is None:
+            self.counts["learned"] += 1
+            self.counts["learned_here"] += 1
+            learned = int(self.counts["learned"])
+            if learned % EVERY == 0:
+                self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
+        prediction, self._view = self._checked(images, prediction, engine), None
+        if prediction.adaptation.restored:
+            self.estimator.clear()
+        if prediction.adaptation.predicted_only != "unlike earlier queries":
+            self.estimator.add(prediction)
+        if self.estimator.enough and not self.estimator.calibrated:
+            self.estimator.calibrate(self.reference.learners, self.source, engine)
+        return replace(prediction, estimate=self.estimate)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The accuracy on the last samples that were taken; None where learners may make the same mistakes."""
+        return None if self.remote or self.knowledge.kappa < AGREE else self.estimator.estimate()
+
+    def predict(self, images: Tensor, engine: Engine) -> Prediction:
+        """Predict without learning. The reference answers if the learners are certainly worse on these images."""
+        view = self._examine(images, engine)
+        if view.mixed and len(images) >= EXAMINED:
+            mine, theirs = Agreement(self.prior), Agreement(self.prior)
+            mine.add(self._ask(some(images, EXAMINED), engine))
+            theirs.add(view.look.probabilities)
+            if worse(mine, theirs):
+                return average(self.reference.learners, engine, images, norm="mixed")  # its accuracy is unknown
+        for learner in self.learners:
+            learner.query_norm = view.norm
+        return replace(average(self.learners, engine, images), estimate=self.estimate)
+
+    def source_due(self, samples: int, full: int) -> int:
+        """The size of the source batch to learn with these samples, if nothing is learned from them; 0 for none.
+
+        It is the number of samples since the last one, so that many short queries do not mean more learning.
+        """
+        self.counts["owed"] += samples
+        if (owed := int(self.counts["owed"])) < LEAST_SOURCE:
+            return 0
+        self.counts["owed"].zero_()
+        return min(full, owed)
+
+    def measures_classes(self, step: int) -> bool:
+        """Whether to measure what the source's classes do to the statistics: in bursts always, else now and then."""
+        return float(self.counts["calm"]) < CALM or step % CALM == 0
+
+    # Examining a query
+
+    def _examine(self, images: Tensor, engine: Engine) -> View:
+        count, first = len(images), not self.counts["domain"]
+        look = self.reference.look(some(images, EXAMINED), engine)
+        distance = self.reference.distance(look.place, self.reference.home if first else self.place)
+        far = distance > FAR * (1 + 3 / len(look.features))  # few samples are always a little off
+        new = far and (first or float(self.counts["far"]) >= NEW)
+        theirs = self.seen_by_reference.narrowness(mean(look.probabilities))
+        mixed = not self.remote and theirs <= NARROW + 0.8 / math.sqrt(len(look.features))
+        narrowness, mix, mine = 0.0, None, None
+        if not mixed:
+            mine = mean(self._ask(images, engine, 0.0 if self.remote else theirs))
+            narrowness = self.seen_by_learners.narrowness(mine)
+            narrowness = narrowness if self.remote else (narrowness + theirs) / 2
+            if narrowness > NARROW:
+                mix = self.seen_by_learners.unbiased(mine).mean(dim=0)
+        norm = self._normalise(count, mix, narrowness, far, new)
+        return View(norm, look, mine, far, new, mixed, narrowness)
+
+    def _normalise(self, count: int, mix: Tensor | None, narrowness: float, far: bool, new: bool) -> QueryNorm:
+        """Which statistics a query gets."""
+        if far:  # the running statistics are of another domain
+            own = count / (count + NEW) if count > 1 else 0.0
+            return QueryNorm(mix, own, own, own if new else 0.0)
+        trust = min(1.0, (count - 1) / (OWN_TRUST - 1))
+        if mix is not None:
+            return QueryNorm(mix, self.own * trust * sharing(narrowness), trust, MOMENTUM * min(1.0, count / FULL))
+        blind = float(self.counts["blind"])
+        bursts = self.spread.bursts * blind  # what the predictions would have missed
+        # At first the source counts as one query; as more if it is near and a burst might have been missed.
+        start = (1.0 if self.remote else 1 - blind) * count / (float(self.counts["domain"]) + count + FULL)
+        momentum = max(MOMENTUM * min(1.0, count / FULL), start) * max(SLOWEST, 1 - bursts)
+        return QueryNorm(None, self.own * trust * (1 - bursts), trust, momentum)
+
+    def _ask(self, images: Tensor, engine: Engine, narrowness: float = 0.0) -> list[Tensor]:
+        """What the learners see in images whose class mix is not known, or only how narrow it is."""
+        trust = min(1.0, (len(images) - 1) / (OWN_TRUST - 1))
+        norm = QueryNorm(own=self.own * trust * sharing(narrowness))
+
+        @torch.no_grad()
+        def predict(learner: Learner) -> Tensor:
+            assert learner.target
+            with learner.target.predicting(norm, len(images)):
+                return learner.network.encode(images).probabilities
+
+        return engine.map(predict, self.learners)
+
+    def _follow(self, count: int, view: View) -> None:
+        """Let what is known of the stream follow a query."""
+        self.counts["far"].copy_(self.counts["far"] + count if view.far else torch.zeros(1))
+        if view.far and not view.new:
+            return  # a stray query is not the stream
+        if view.new:
+            for each in (self.spread, self.seen_by_learners, self.seen_by_reference, self.estimator):
+                each.clear()
+            self.counts["domain"].zero_()
+            self.counts["learned_here"].zero_()
+        share = max(count / (float(self.counts["domain"]) + count + NEW), MOMENTUM * min(1.0, count / FULL))
+        for place, here in zip(self.place, view.look.place, strict=True):
+            place.lerp_(here, share)
+        self.counts["domain"] += count
+        self.counts["calm"].copy_(self.counts["calm"] + 1 if view.norm.mix is None else torch.zeros(1))
+        self.seen_by_reference.add(mean(view.look.probabilities), count)
+        if not self.remote:
+            self.knowledge.add(view.look.probabilities)
+        if count >= FEW:  # the mean of fewer samples would say too much about each of them
+            self.spread.add(view.look.features, count)
+
+    def _decide(self, count: int, view: View) -> Lesson:
+        """What may be learned from a query."""
+        if count < FEW:
+            return Lesson(0.0, reason="few samples")
+        if view.far:
+            return Lesson(0.0, reason="unlike earlier queries")
+        settled = not self.remote or float(self.counts["domain"]) >= SETTLING
+        if not settled or self.knowledge.kappa < (AGREE_FAR if self.remote else AGREE):
+            return Lesson(0.0, reason="learners disagree")
+        if view.narrowness > ONE_CLASS:
+            return Lesson(0.0, reason="few classes")
+        if view.norm.mix is None:
+            return Lesson(least_source=LEAST_SOURCE)
+        return Lesson(1 - view.narrowness, self.seen_by_learners.usual.clone(), LEAST_SOURCE)
+
+    @property
+    def remote(self) -> bool:
+        """Whether the stream is so far from the source that the reference, with its statistics, does not know it."""
+        return self.reference.distance(self.place, self.reference.home) > FAR
+
+    # Going back
+
+    def _checked(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
+        """Compare the learners with the reference on a mixed query. If they are worse, go back and predict again."""
+        view, reason = self._view, None
+        if not prediction.probabilities.isfinite().all():
+            reason = NOT_FINITE
+        elif view and not view.far:
+            self.seen_by_learners.add(prediction.probabilities if view.mine is None else view.mine, len(images))
+            self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))
+            if self.remote and not self.counts["learned_here"]:
+                self.knowledge.count(prediction.probabilities, prediction.agreement)
+            if view.mixed:
+                self.theirs.add(view.look.probabilities)
+                self.mine.count(prediction.probabilities, prediction.agreement)
+                reason = worse(self.mine, self.theirs)
+        if reason is None:
+            return prediction
+        told = replace(prediction.adaptation, restored=self._go_back(images, reason, engine))
+        return replace(average(self.learners, engine, images), adaptation=told)
+
+    def _go_back(self, images: Tensor, reason: str, engine: Engine) -> str:
+        """Put the newest earlier weights back that are not worse than the reference, or else its own."""
+        for weights in (*self.copies[::-1], WeightCopy(self.reference.learners, 0)):
+            weights.put_back(self.learners)
+            mine = Agreement(self.prior)
+            mine.add(self._ask(images, engine))
+            if worse(mine, self.theirs) is None:
+                break
+        for learner in self.learners:
+            learner.optimiser.state.clear()
+            learner.query_norm = learner.query_norm._replace(mix=None)  # the harmed learners' guess
+        self.copies = tuple(each for each in self.copies if each.queries <= weights.queries)
+        self.mine.clear()
+        self.theirs.clear()
+        ago = f"from {int(self.counts['learned']) - weights.queries} learned queries ago"
+        when = ago if weights.queries else "from before the stream"
+        return f"the learners had been harmed ({reason}); the weights {when} were restored"
+
+    # State
+
+    def state(self) -> dict[str, Tensor]:
+        """What is known of the stream, and the reference, without the copies of earlier weights."""
+        parts = {
+            "spread": self.spread.tensors(),
+            "seen_by_learners": self.seen_by_learners.tensors(),
+            "seen_by_reference": self.seen_by_reference.tensors(),
+            "mine": self.mine.tensors(),
+            "theirs": self.theirs.tensors(),
+            "knowledge": self.knowledge.tensors(),
+            "estimator": self.estimator.tensors(),
+            "counts": self.counts,
+            "place": {str(number): place for number, place in enumerate(self.place)},
+            "reference": self.reference.state(),
+        }
+        return {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from a result of `state`."""
+        for name, value in self.state().items():
+            if not name.startswith("reference."):
+                value.copy_(state[name])
+        self.reference.load_state(with_prefix("reference.", state))
+        self.copies = ()
+
+    def snapshot(self) -> tuple[WeightCopy, ...]:
+        """The copies of earlier weights, which nothing changes after they are made."""
+        return self.copies
+
+    def restore(self, snapshot: tuple[WeightCopy, ...]) -> None:
+        """Go back to a result of `snapshot`."""
+        self.copies, self._view = snapshot, None

@@ -1,0 +1,209 @@
+"""The signs by which the watch judges a query: its classes, its place, and the learners' agreement."""
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from crodobo.config import LearnerSettings
+from crodobo.core.source import Source
+from crodobo.engine import Sequence
+from crodobo.guard.agreement import Agreement, worse
+from crodobo.guard.mixedness import Spread, UsualClasses
+from crodobo.guard.reference import Reference
+from crodobo.nn.learner import Learner, make_learners, warm_up
+from crodobo.views.augment import Augment
+
+EVEN = torch.full((4,), 0.25)
+ENGINE = Sequence(threads=1)
+
+
+def certain(labels: Tensor, classes: int = 4) -> Tensor:
+    return torch.eye(classes)[labels]
+
+
+def drawn(count: int, seed: int, classes: int = 4) -> Tensor:
+    return torch.randint(classes, (count,), generator=Generator().manual_seed(seed))
+
+
+# Classes
+
+
+@pytest.mark.parametrize(("classes", "narrowness"), [(1, 1.0), (2, 2 / 3), (3, 1 / 3), (4, 0.0)])
+def test_narrowness_counts_the_missing_classes(classes: int, narrowness: float) -> None:
+    labels = torch.arange(4000) % classes
+    assert UsualClasses(EVEN).narrowness(certain(labels)) == pytest.approx(narrowness, abs=0.01)
+
+
+def test_a_source_that_is_not_even_expects_no_even_query() -> None:
+    prior = torch.tensor([0.7, 0.1, 0.1, 0.1])
+    labels = torch.multinomial(prior, 4000, replacement=True, generator=Generator().manual_seed(0))
+    assert UsualClasses(prior).narrowness(certain(labels)) < 0.1
+    assert UsualClasses(prior).narrowness(certain(torch.zeros(64).long())) == 1
+
+
+def test_short_mixed_queries_do_not_seem_narrow_on_average() -> None:
+    classes = UsualClasses(EVEN)
+    share = [classes.narrowness(certain(drawn(16, seed))) for seed in range(50)]
+    assert sum(share) / 50 < 0.2
+    assert classes.narrowness(certain(drawn(1, 0))) == 0
+
+
+def test_a_class_that_is_always_predicted_too_often_is_discounted() -> None:
+    classes = UsualClasses(EVEN)
+    biased = 0.6 * torch.eye(4)[0] + 0.4 * certain(torch.arange(64) % 4)
+    before = classes.narrowness(biased)
+    for _ in range(100):
+        classes.add(biased, 64)
+    assert classes.narrowness(biased) < before - 0.2
+    rows = classes.unbiased(biased)
+    torch.testing.assert_close(rows.sum(dim=1), torch.ones(64))
+    assert rows[:, 0].mean() < biased[:, 0].mean()
+    classes.clear()
+    assert classes.narrowness(biased) == pytest.approx(before)
+
+
+def test_a_short_query_moves_the_usual_classes_less() -> None:
+    long, short = UsualClasses(EVEN), UsualClasses(EVEN)
+    long.add(certain(torch.zeros(16).long()), 64)
+    short.add(certain(torch.zeros(8).long()), 8)
+    assert float(long.usual[0] - 0.25) == pytest.approx(8 * float(short.usual[0] - 0.25), rel=1e-3)
+
+
+def test_guesses_are_blind_and_certainty_is_not() -> None:
+    classes = UsualClasses(EVEN)
+    assert classes.blindness(torch.full((8, 4), 0.25)) == pytest.approx(1)
+    assert classes.blindness(certain(drawn(8, 0))) == pytest.approx(0)
+
+
+def test_the_spread_of_random_parts_does_not_depend_on_their_size() -> None:
+    for size in (8, 32):
+        spread, generator = Spread(200), Generator().manual_seed(size)
+        for _ in range(60):
+            spread.add(torch.randn(size, 200, generator=generator), 64)
+        assert float(spread.spread) == pytest.approx(1, abs=0.15)
+
+
+# Agreement
+
+
+def test_learners_that_guess_do_not_agree_beyond_chance() -> None:
+    agreement = Agreement(EVEN)
+    for seed in range(10):
+        agreement.add([certain(drawn(64, seed)), certain(drawn(64, 100 + seed))])
+    assert abs(agreement.kappa) < 0.3
+
+
+def test_agreeing_on_one_class_for_ever_is_chance_but_a_burst_is_not() -> None:
+    agreement, same = Agreement(EVEN), certain(torch.zeros(64).long())
+    other = same.clone()
+    other[:4] = certain(torch.ones(4).long())
+    for seed in range(10):
+        labels = certain(drawn(64, seed))
+        agreement.add([labels, labels])
+    agreement.add([same, other])
+    assert agreement.kappa > 0.8, "a burst that both recognise"
+    for _ in range(60):
+        agreement.add([same, other])
+    assert agreement.kappa < 0.5
+
+
+def test_old_samples_do_not_count_for_agreement() -> None:
+    agreement, labels = Agreement(EVEN), certain(torch.arange(64) % 4)
+    for _ in range(5):
+        agreement.add([labels, labels])
+    agreement.add([labels, labels.roll(1, 1)])
+    assert agreement.kappa < 0
+
+
+def test_a_single_learner_agrees_with_itself() -> None:
+    agreement = Agreement(EVEN)
+    agreement.add([certain(drawn(64, 0))])
+    assert agreement.kappa == 1
+
+
+def judged(mine: list[Tensor], theirs: list[Tensor]) -> str | None:
+    pair = Agreement(EVEN), Agreement(EVEN)
+    for agreement, predictions in zip(pair, (mine, theirs), strict=True):
+        agreement.add(predictions)
+    return worse(*pair)
+
+
+def test_what_is_worse_than_the_reference() -> None:
+    good = certain(drawn(64, 0))
+    unsure = 0.97 * EVEN + 0.03 * certain(torch.full((64,), 2))
+    assert judged([good, good], [good, good]) is None
+    assert "they saw 1.0 classes" in str(judged([certain(torch.zeros(64).long())] * 2, [good, good]))
+    assert "they saw 1.0 classes" in str(judged([unsure, unsure], [good, good])), "they vote for one class"
+    assert "they agreed on" in str(judged([good, certain(drawn(64, 1))], [good, good]))
+    assert "no longer finite" in str(judged([good, good * float("nan")], [good, good]))
+
+
+def test_less_sure_or_a_little_apart_is_not_worse() -> None:
+    good = certain(drawn(64, 0))
+    apart = good.clone()
+    apart[:6] = good[:6].roll(1, 1)
+    assert judged([0.5 * EVEN + 0.5 * good] * 2, [good, good]) is None
+    assert judged([good, apart], [good, good]) is None
+    assert judged([good[:8], good[:8].roll(1, 1)], [good[:8]] * 2) is None, "eight samples are no evidence"
+
+
+# Place
+
+
+@pytest.fixture(scope="module")
+def learners(source: Source) -> list[Learner]:
+    torch.set_num_threads(1)
+    ready = make_learners(source, 2, 0, LearnerSettings(warmup=15, warmup_batch=32))
+    warm_up(ready, ENGINE, source, Augment())
+    for learner in ready:
+        learner.keep_target_statistics(EVEN, [(source.images, source.labels)])
+    return ready
+
+
+def test_a_mix_of_classes_is_near_and_another_domain_far(source: Source, learners: list[Learner]) -> None:
+    reference = Reference(learners, EVEN)
+    home = reference.look(source.images, ENGINE).place
+    assert reference.distance(home, home) == 0
+    for label in range(4):
+        place = reference.look(source.images[source.labels == label], ENGINE).place
+        assert reference.distance(place, home) < 2
+        assert reference.distance(place, home) == pytest.approx(reference.distance(home, place))
+    striped = (0.5 + 0.5 * torch.sin(torch.arange(16) * 0.8)).expand(40, 1, 16, 16)
+    farthest = max(
+        reference.distance(reference.look(source.images[source.labels == label], ENGINE).place, home)
+        for label in range(4)
+    )
+    assert reference.distance(reference.look(striped, ENGINE).place, home) > 2 * farthest
+
+
+def test_the_reference_does_not_move_with_the_learners(source: Source, learners: list[Learner]) -> None:
+    reference = Reference(learners, EVEN)
+    before = reference.look(source.images, ENGINE)
+    state = {name: value.clone() for name, value in learners[0].state().items()}
+    for _ in range(3):
+        learners[0].update(learners[0].forward_query(source.images).square().mean())
+    after = reference.look(source.images, ENGINE)
+    learners[0].load_state(state)
+    assert all(map(torch.equal, before.place, after.place))
+    assert all(map(torch.equal, before.probabilities, after.probabilities))
+    assert len(before.place) == len(reference.home)
+
+
+def test_the_place_of_a_query_is_the_mean_of_its_samples(source: Source, learners: list[Learner]) -> None:
+    """Each sample is predicted by itself, so the place of a mixture lies between those of its parts."""
+    reference = Reference(learners, EVEN)
+    parts = [reference.look(source.images[half], ENGINE) for half in (slice(0, 20), slice(20, 40))]
+    for whole, one, other in zip(reference.look(source.images, ENGINE).place, *(p.place for p in parts), strict=True):
+        torch.testing.assert_close(whole, (one + other) / 2, atol=1e-4, rtol=1e-3)
+
+
+def test_a_reference_goes_on_from_its_state(source: Source, learners: list[Learner]) -> None:
+    one = Reference(learners, EVEN)
+    fresh = make_learners(source, 2, 9, LearnerSettings())
+    for learner in fresh:
+        learner.keep_target_statistics(EVEN, [(source.images, source.labels)])
+    other = Reference(fresh, EVEN)
+    other.load_state({name: value.clone() for name, value in one.state().items()})
+    assert one.unit == other.unit
+    looks = [reference.look(source.images, ENGINE) for reference in (one, other)]
+    assert torch.equal(looks[0].features, looks[1].features)

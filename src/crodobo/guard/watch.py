@@ -36,12 +36,11 @@ FEW, LEAST_SOURCE = 8, 16  # samples from which a query is learned, and samples 
 OWN_TRUST = 32  # samples from which a query's own statistics get their full weight
 FAR = 4.0  # distance, in bursts of a single class, from which a query is of another domain
 NEW = 16  # samples of a new domain that count as much as all that came before
-AGREE, AGREE_FAR = 0.5, 0.6  # agreement beyond chance from which a domain is learned, near the source and far from it
-SETTLING = 256  # samples of a domain far from the source on which the learners must agree first
+AGREE = 0.5  # agreement beyond chance from which a domain is learned
 MOMENTUM, SLOWEST = 0.1, 0.25  # BatchNorm's usual momentum, and the least share of it with which bursts are followed
 COPIES, EVERY, CALM = 2, 10, 10  # copies of earlier weights; learned queries between two; calm ones after a burst
 MEASURED = 512  # source samples that tell what classes do to the statistics
-COUNTS = ("learned", "learned_here", "domain", "far", "owed", "calm", "blind")
+COUNTS = ("learned", "domain", "far", "owed", "calm", "blind")
 
 
 class Watch:
@@ -91,7 +90,6 @@ class Watch:
         """
         if prediction.adaptation.predicted_only is None:
             self.counts["learned"] += 1
-            self.counts["learned_here"] += 1
             learned = int(self.counts["learned"])
             if learned % EVERY == 0:
                 self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
@@ -194,7 +192,6 @@ class Watch:
             for each in (self.spread, self.seen_by_learners, self.seen_by_reference, self.estimator):
                 each.clear()
             self.counts["domain"].zero_()
-            self.counts["learned_here"].zero_()
         share = max(count / (float(self.counts["domain"]) + count + NEW), MOMENTUM * min(1.0, count / FULL))
         for place, here in zip(self.place, view.look.place, strict=True):
             place.lerp_(here, share)
@@ -212,8 +209,7 @@ class Watch:
             return Lesson(0.0, reason="few samples")
         if view.far:
             return Lesson(0.0, reason="unlike earlier queries")
-        settled = not self.remote or float(self.counts["domain"]) >= SETTLING
-        if not settled or self.knowledge.kappa < (AGREE_FAR if self.remote else AGREE):
+        if self.remote or self.knowledge.kappa < AGREE:
             return Lesson(0.0, reason="learners disagree")
         if view.narrowness > ONE_CLASS:
             return Lesson(0.0, reason="few classes")
@@ -236,11 +232,9 @@ class Watch:
         elif view and not view.far:
             self.seen_by_learners.add(prediction.probabilities if view.mine is None else view.mine, len(images))
             self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))
-            if self.remote and not self.counts["learned_here"]:
-                self.knowledge.count(prediction.probabilities, prediction.agreement)
             if view.mixed:
                 self.theirs.add(view.look.probabilities)
-                self.mine.count(prediction.probabilities, prediction.agreement)
+                self.mine.count(some(prediction.probabilities, EXAMINED), prediction.agreement)  # the same samples
                 reason = worse(self.mine, self.theirs)
         if reason is None:
             return prediction

@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from crodobo.nn.normalisation import batch_statistics, mixed_statistics
 
 SOURCE_MOMENTUM = 0.05  # how far one source sample moves the moments of its class
-SLOW = 0.1  # momentum up to which queries belong to one stream
+SLOW = 0.0125  # momentum of a query of 8; shorter ones have too little variance of their own
 MOST = 3.0  # largest factor of a correction to a standard deviation
 
 
@@ -100,11 +100,11 @@ class LayerStatistics:
     def follow(self, found: Moments, momentum: float) -> None:
         """Move the running statistics of the target.
 
-        The means of short queries differ from each other. That belongs to the variance of the stream too; without it,
-        single images would let the variance decay. A jump to a new domain has nothing to do with it.
+        The means of very short queries differ from each other. That belongs to the variance of the stream too; without
+        it, single images would let the variance decay.
         """
         apart = found.mean - self.mean
-        between = (1 - momentum) * apart.square() if momentum <= SLOW else 0.0
+        between = (1 - momentum) * apart.square() if momentum < SLOW else 0.0
         self.mean += momentum * apart
         self.var += momentum * (found.var + between - self.var)
 

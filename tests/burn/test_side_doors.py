@@ -32,7 +32,7 @@ class Broken(Exception):
 
 @pytest.mark.parametrize("learners", [1, 2], ids=["in sequence", "in threads"])
 def test_a_kept_error_keeps_no_tensor_of_the_step(source: Source, learners: int) -> None:
-    method = CroDoBo(source, learners=learners, warmup=0, threads=1)
+    method = CroDoBo(source, learners=learners, warmup=0, threads=1, plain=True)
 
     def update(*_: object) -> bool:
         raise Broken

@@ -15,7 +15,7 @@ NOT_FINITE = "their weights were no longer finite"
 
 
 class Agreement:
-    """Counts in which pairs of classes two learners predict the same samples, and how mixed the predictions are.
+    """Counts on how many samples the learners agree, and how mixed their predictions are.
 
     >>> agreement = Agreement(torch.tensor([0.5, 0.5]))
     >>> agreement.add([torch.eye(2), torch.eye(2)])

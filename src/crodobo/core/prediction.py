@@ -44,6 +44,15 @@ class Adaptation:
     restored: str | None = None
 
 
+def agreement_of(each: Tensor) -> float | None:
+    """The share of samples for which all learners predict the same class; None for one learner.
+
+    `each` has the probabilities: learners × samples × classes.
+    """
+    votes = each.argmax(dim=2)
+    return float((votes == votes[0]).all(dim=0).float().mean()) if len(each) > 1 else None
+
+
 def join_adaptations(each: list[Adaptation]) -> Adaptation:
     """How a method adapted, from how each of its learners did.
 

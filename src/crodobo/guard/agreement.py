@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from crodobo.core.prediction import agreement_of
 from crodobo.guard.class_mix import ClassMix, narrower
 
 RECENT = 64  # samples that count
@@ -35,9 +36,8 @@ class Agreement:
 
     def add(self, predictions: list[Tensor]) -> None:
         """Count samples, given each learner's probabilities. The learners agree if all predict the same class."""
-        labels = torch.stack([each.argmax(dim=1) for each in predictions])
-        agreement = float((labels == labels[0]).all(dim=0).float().mean()) if len(labels) > 1 else None
-        self.count(torch.stack(predictions).mean(dim=0), agreement)
+        each = torch.stack(predictions)
+        self.count(each.mean(dim=0), agreement_of(each))
 
     def count(self, probabilities: Tensor, agreement: float | None) -> None:
         """Count samples, given their prediction and the share on which the learners agree."""

@@ -45,8 +45,7 @@ class WeightCopy:
         """Copy the weights back into the learners."""
         for learner, copies in zip(learners, self._copies, strict=True):
             for name, value in weights_of(learner).items():
-                if name in copies:
-                    value.copy_(copies[name])
+                value.copy_(copies[name])
             learner.keep_statistics()
 
 

@@ -30,7 +30,7 @@ from crodobo.nn.target_statistics import QueryNorm
 from crodobo.storage.tensors import with_prefix
 
 EXAMINED = 32  # samples of a query that the reference looks at
-NARROW = 0.25  # narrowness from which a query's statistics are corrected
+NARROW, NOISE = 0.25, 0.8  # narrowness from which statistics are corrected, and its scatter for one sample
 ONE_CLASS = 0.9  # narrowness from which nothing is learned
 FEW, LEAST_SOURCE = 8, 16  # samples from which a query is learned, and samples of the source at a time
 OWN_TRUST = 32  # samples from which a query's own statistics get their full weight
@@ -68,7 +68,7 @@ class Watch:
         self._view: View | None = None
 
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
-        """Examine a query. Sets how the learners normalise it, and `lesson`; may put earlier weights back."""
+        """Examine a query. Sets how the learners normalise it, and `lesson`."""
         view = self._view = self._examine(images, engine)
         self._follow(len(images), view)
         for learner in self.learners:
@@ -144,7 +144,7 @@ class Watch:
         far = distance > FAR * (1 + 3 / len(look.features))  # few samples are always a little off
         new = far and (first or float(self.counts["far"]) >= NEW)
         theirs = self.seen_by_reference.narrowness(mean(look.probabilities))
-        mixed = not self.remote and theirs <= NARROW + 0.8 / math.sqrt(len(look.features))
+        mixed = not self.remote and theirs <= NARROW + NOISE / math.sqrt(len(look.features))
         narrowness, mix, mine = 0.0, None, None
         if not mixed:
             mine = mean(self._ask(images, engine, 0.0 if self.remote else theirs))

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from crodobo.config import LearnerSettings, Norm
-from crodobo.core.prediction import Prediction
+from crodobo.core.prediction import Prediction, agreement_of
 from crodobo.core.source import Source
 from crodobo.engine import Engine
 from crodobo.nn.backbones import build_backbone
@@ -295,6 +295,4 @@ def warm_up(
 def average(learners: list[Learner], engine: Engine, images: Tensor, norm: Norm | None = None) -> Prediction:
     """Predict images in 0..1 with all learners: the mean of their probabilities."""
     each = torch.stack(engine.map(lambda learner: learner.predict(images, norm), learners))
-    votes = each.argmax(dim=2)
-    agreement = float((votes == votes[0]).all(dim=0).float().mean()) if len(each) > 1 else None
-    return Prediction(each.mean(dim=0), agreement)
+    return Prediction(each.mean(dim=0), agreement_of(each))

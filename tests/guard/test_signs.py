@@ -75,12 +75,66 @@ def test_guesses_are_blind_and_certainty_is_not() -> None:
     assert classes.blindness(certain(drawn(8, 0))) == pytest.approx(0)
 
 
-def test_the_spread_of_random_parts_does_not_depend_on_their_size() -> None:
-    for size in (8, 32):
-        spread, generator = Spread(200), Generator().manual_seed(size)
-        for _ in range(60):
-            spread.add(torch.randn(size, 200, generator=generator), 64)
-        assert float(spread.spread) == pytest.approx(1, abs=0.15)
+def correlated(count: int, generator: Generator, features: int = 60, sources: int = 6) -> Tensor:
+    """Samples whose features are mixtures of a few independent numbers, as those of a network are."""
+    mixing = torch.randn(sources, features, generator=Generator().manual_seed(0))
+    return torch.randn(count, sources, generator=generator) @ mixing
+
+
+@pytest.mark.parametrize("size", [16, 64])
+def test_the_chance_of_random_parts_is_spread_evenly(size: int) -> None:
+    """The test holds what it promises on features that depend on each other: a chance of 5 % comes in 5 % of cases."""
+    generator, chances = Generator().manual_seed(size), []
+    spread = Spread(60)
+    for _ in range(300):
+        query = correlated(size, generator)
+        if spread.samples:
+            chances.append(spread.chance(query))
+        spread.add(query, seen=False)
+    found = torch.tensor(chances)
+    assert 0.35 < float(found.median()) < 0.75
+    assert float((found < 0.05).float().mean()) < 0.1
+    assert float((found < 0.001).float().mean()) < 0.01
+
+
+def test_a_query_from_elsewhere_has_no_chance() -> None:
+    spread, generator = Spread(60), Generator().manual_seed(0)
+    for _ in range(5):
+        spread.add(correlated(64, generator), seen=False)
+    assert spread.chance(correlated(64, generator) + 3) < 1e-4
+
+
+def sorted_stream(spread: Spread, queries: int, generator: Generator, seen: bool) -> None:
+    for number in range(queries):
+        spread.add(correlated(64, generator) + 3 * (number // 3 % 2), seen=seen)
+
+
+def test_bursts_become_certain_and_are_forgotten_again() -> None:
+    spread, generator = Spread(60), Generator().manual_seed(1)
+    undecided = spread.bursts
+    sorted_stream(spread, 9, generator, seen=False)
+    assert undecided < spread.bursts == spread.unseen == 1
+    for _ in range(20):
+        spread.add(correlated(64, generator), seen=False)
+    assert spread.bursts < undecided
+
+
+def test_bursts_that_the_predictions_show_are_not_missed() -> None:
+    spread, generator = Spread(60), Generator().manual_seed(2)
+    sorted_stream(spread, 9, generator, seen=True)
+    assert spread.bursts == 1
+    assert spread.unseen == 0
+    spread.add(correlated(64, generator) + 9, seen=False)
+    assert 0 < spread.unseen < 0.5, "one that they miss among many that they show"
+
+
+def test_a_new_domain_begins_undecided() -> None:
+    spread, generator = Spread(60), Generator().manual_seed(3)
+    sorted_stream(spread, 9, generator, seen=False)
+    spread.clear()
+    assert spread.bursts == Spread(60).bursts
+    spread.add(correlated(64, generator) + 100, seen=False)
+    assert spread.bursts == Spread(60).bursts, "the first query has nothing to be compared with"
 
 
 # Agreement

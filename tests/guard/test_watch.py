@@ -180,6 +180,42 @@ def test_few_classes_are_learned_in_part(make: Make) -> None:
     assert accuracy(prediction, labels[two][:SIZE]) > 0.9
 
 
+def novice(source: Source, **settings: Any) -> CroDoBo:
+    """CroDoBo with learners that hardly know the source, and so cannot see a burst in their predictions."""
+    return CroDoBo(source, learners=2, threads=1, warmup=2, warmup_batch=32, parallel=False, **settings)
+
+
+def test_bursts_that_the_learners_cannot_see_are_found_by_their_features_and_undone(source: Source) -> None:
+    method = novice(source, backbone_lr_scale=0.01)
+    before = weights(method)
+    answers = [ask(method, draw(seed, only=seed // 4 % 4, **NEAR)[0]) for seed in range(12)]
+    reasons, told = zip(*((each.adaptation.predicted_only, each.adaptation.restored) for each in answers), strict=True)
+    assert reasons[:4] == (None,) * 4, "the first class could be a mixed stream"
+    found = next(number for number, each in enumerate(told) if each)
+    assert found in (4, 5)
+    assert "bursts that the learners had missed; the weights from before the stream" in str(told[found])
+    assert set(reasons[found:]) == {"few classes"}
+    assert float((weights(method) - before).norm()) < float(before.norm()) / 10, "only the source was learned since"
+
+
+def test_a_mixed_stream_is_learned_by_learners_that_know_little(source: Source) -> None:
+    """A backbone that hardly moves is not harmed by wrong labels. One that learns at the full rate could be."""
+    slow, fast = novice(source, backbone_lr_scale=0.01), novice(source, backbone_lr_scale=1.0)
+    queries = [draw(seed, **NEAR)[0] for seed in range(6)]
+    assert [ask(slow, images).adaptation.predicted_only for images in queries] == [None] * 6
+    assert [ask(fast, images).adaptation.predicted_only for images in queries][-1] == "learners disagree"
+
+
+def test_the_reference_shares_the_answers_while_bursts_may_be_missed(source: Source) -> None:
+    method = novice(source)
+    take_all_for_one_class(method)
+    images, _ = draw(0, **NEAR)
+    alone = ask(novice(source), images).probabilities
+    assert isinstance(method.guard, Watch)
+    shared = ask(method, images).probabilities
+    assert float(shared[:, 2].mean()) < 0.9 > float(alone[:, 2].mean()), "the learners alone are certain of it"
+
+
 # Noise and harm
 
 
@@ -227,7 +263,7 @@ def take_all_for_one_class(method: CroDoBo) -> None:
 def test_harmed_learners_are_restored_within_a_few_mixed_queries(
     make: Make, harm: Callable[[CroDoBo], None], learned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crodobo.guard.watch.EVERY", 3)
+    monkeypatch.setattr("crodobo.guard.way_back.EVERY", 3)
     method = make()
     for seed in range(learned):
         ask(method, draw(seed, **NEAR)[0])

@@ -24,9 +24,10 @@ class Agreement:
     1.0
     """
 
-    def __init__(self, prior: Tensor) -> None:
-        self.mix = ClassMix(len(prior), RECENT)
-        self.votes = ClassMix(len(prior), RECENT)  # the mix of the most probable classes: unsure learners seem mixed
+    def __init__(self, prior: Tensor, recent: int = RECENT) -> None:
+        self.recent = recent
+        self.mix = ClassMix(len(prior), recent)
+        self.votes = ClassMix(len(prior), recent)  # the mix of the most probable classes: unsure learners seem mixed
         self.agreed = torch.zeros(2, dtype=torch.float64)  # samples on which they agree, and all samples
         self.usual = prior.double() * RECENT  # samples of each class over a longer time; at first, the source's
 
@@ -47,7 +48,7 @@ class Agreement:
         self.usual *= max(0.0, min(1.0, (LONG - count) / float(self.usual.sum())))
         self.usual += torch.bincount(probabilities.argmax(dim=1), minlength=len(self.usual))
         if agreement is not None:
-            self.agreed *= max(0.0, min(1.0, (RECENT - count) / max(1.0, float(self.agreed[1]))))
+            self.agreed *= max(0.0, min(1.0, (self.recent - count) / max(1.0, float(self.agreed[1]))))
             self.agreed += torch.tensor([agreement * count, count])
 
     @property

@@ -4,6 +4,8 @@
 whether queries are random parts of the stream. It needs no right predictions, but several queries.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -11,9 +13,9 @@ FULL = 64  # samples of a full query
 SLOW = 0.05  # how far a full query moves the usual predictions
 BIAS = 2.0  # largest factor by which a class can be predicted too often or too rarely
 TRACKED = 320  # samples that the stream's mean covers
-SHIFT = 0.2  # how far a full query moves the spread
-UNDECIDED = 2.0  # the spread before anything is known
-LARGEST = 10.0  # the largest spread of a single query that counts
+# Evidence of bursts, in decimal digits of the probability of a query. Random queries have 0.43 on average.
+USUAL, CERTAIN, MOST = 0.9, 3.0, 6.0  # what each query is expected to have; from which bursts are certain; the largest
+UNDECIDED = 1.5  # before anything is known
 
 
 class UsualClasses:
@@ -69,46 +71,75 @@ class UsualClasses:
 
 
 class Spread:
-    """How far queries lie around the mean of the stream, compared with random parts of it.
+    """Whether the queries of a stream are random parts of it, tested by the means of their features.
+
+    If a query is a random part of the stream, its mean differs from the stream's only by chance. How likely a
+    difference at least as large is by chance does not depend on the features or on what the network knows, so the same
+    limits hold for every stream. Evidence adds up over the queries, and fades while they look random. It is kept apart
+    for bursts that show in the predictions and for those that do not.
 
     >>> spread, generator = Spread(8), torch.Generator().manual_seed(0)
     >>> for _ in range(30):
-    ...     spread.add(torch.randn(32, 8, generator=generator), 64)
+    ...     spread.add(torch.randn(32, 8, generator=generator), seen=False)
     >>> mixed = spread.bursts
     >>> for number in range(30):
-    ...     spread.add(torch.randn(32, 8, generator=generator) + number % 2, 64)
-    >>> mixed < 0.3, spread.bursts
-    (True, 1.0)
+    ...     spread.add(torch.randn(32, 8, generator=generator) + number % 2, seen=False)
+    >>> mixed < 0.3, spread.bursts, spread.unseen
+    (True, 1.0, 1.0)
     """
 
     def __init__(self, features: int) -> None:
         self.mean, self.square = torch.zeros(features), torch.zeros(features)
         self.samples = torch.zeros(1)  # that the mean covers
-        self.spread = torch.full((1,), UNDECIDED)  # 1 for random parts
+        self.evidence = torch.tensor([UNDECIDED, 0.0])  # of bursts that the predictions do not show, and of others
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes, by name."""
-        return {"mean": self.mean, "square": self.square, "samples": self.samples, "spread": self.spread}
+        return {"mean": self.mean, "square": self.square, "samples": self.samples, "evidence": self.evidence}
 
     @property
     def bursts(self) -> float:
-        """Evidence that the stream comes in bursts: 0 for none, 1 if a query says nothing of the stream."""
-        return min(1.0, max(0.0, 2 * (1 - 1 / float(self.spread))))
+        """How certain it is that the stream comes in bursts of any kind, from 0 to 1."""
+        return min(1.0, float(self.evidence.sum()) / CERTAIN)
 
-    def add(self, features: Tensor, count: int) -> None:
-        """Take samples of a query of `count` into the mean, after comparing them with it."""
-        seen, before = len(features), float(self.samples)
-        if before >= seen:
-            variance = (self.square - self.mean.square()).clamp(min=1e-6)
-            distance = float(((features.mean(dim=0) - self.mean).square() / variance).mean())
-            spread = min(LARGEST, distance / (1 / seen + 1 / before))
-            self.spread += SHIFT * min(1.0, count / FULL) * (spread - self.spread)
-        self.samples += seen
+    @property
+    def unseen(self) -> float:
+        """How certain it is that the stream comes in bursts that the predictions do not show, from 0 to 1."""
+        unseen, seen = self.evidence.tolist()
+        return min(1.0, unseen / CERTAIN) * unseen / (unseen + seen) if unseen else 0.0
+
+    def add(self, features: Tensor, seen: bool) -> None:
+        """Take the samples of a query into the mean, after comparing them with it.
+
+        `seen` says whether the predictions show a burst.
+        """
+        if self.samples >= len(features):
+            surprise = min(CERTAIN, -math.log10(max(self.chance(features), 1e-9)))
+            self.evidence += torch.tensor([0.0, surprise] if seen else [surprise, 0.0]) - USUAL
+            self.evidence.clamp_(0, MOST)
+        self.samples += len(features)
         self.samples.clamp_(max=TRACKED)
-        momentum = seen / float(self.samples)
+        momentum = min(1.0, len(features) / float(self.samples))
         self.mean += momentum * (features.mean(dim=0) - self.mean)
         self.square += momentum * (features.square().mean(dim=0) - self.square)
+
+    def chance(self, features: Tensor) -> float:
+        """The probability that the mean of random samples of the stream is at least as far from the stream's mean.
+
+        The squared distance is a sum over features that depend on each other. It is taken for a χ² with as many degrees
+        of freedom as there are independent ones, (Σλ)²/Σλ² for the eigenvalues λ of their correlations.
+        """
+        count = len(features)
+        deviation = (self.square - self.mean.square()).clamp(min=1e-6).sqrt()
+        distance = float(((features.mean(dim=0) - self.mean) / deviation).square().mean())
+        distance /= 1 / count + 1 / float(self.samples)
+        apart = (features - features.mean(dim=0)) / deviation
+        products = apart @ apart.T  # its eigenvalues are those of the correlations
+        freedom = float(products.trace().square() / products.square().sum().clamp(min=1e-12))
+        half = torch.tensor(max(1.0, freedom) / 2, dtype=torch.float64)
+        return float(torch.special.gammaincc(half, half * distance))
 
     def clear(self) -> None:
         """Begin with a new domain."""
         self.samples.zero_()
+        self.evidence.copy_(torch.tensor([UNDECIDED, 0.0]))

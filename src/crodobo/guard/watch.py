@@ -4,9 +4,13 @@
   One of few classes is corrected for them, and a short one leans on the running statistics of the target.
 - **Learning.** Nothing is learned from a query of few samples or of a single class, from one that is unlike all earlier
   ones, or from a domain on which the learners, with the source's knowledge alone, do not agree: their labels would be
-  noise. Such a query is predicted only. The source is learned meanwhile.
+  noise. A pretrained backbone with a small learning rate learns such a domain all the same, because its features hardly
+  move. Queries that are not learned are predicted only. The source is learned meanwhile.
+- **Bursts that nobody sees.** Learners that know little take a burst for a mixed query. If the means of the queries'
+  features show bursts that the predictions do not, the stream is predicted only, and the reference shares the answers.
 - **Going back.** A reference stays in memory: the learners as they were before the stream. Learners that see far fewer
-  classes than the reference in the same samples, or agree far less, have been harmed. They get earlier weights.
+  classes than the reference in the same samples, or agree far less, have been harmed. They get earlier weights. So do
+  learners that have missed bursts.
 """
 
 import math
@@ -24,23 +28,28 @@ from crodobo.guard.estimate import Estimator
 from crodobo.guard.guard import WeightCopy
 from crodobo.guard.lesson import Lesson, View, mean, sharing, some
 from crodobo.guard.mixedness import FULL, Spread, UsualClasses
-from crodobo.guard.reference import Reference
+from crodobo.guard.reference import Look, Reference
+from crodobo.guard.way_back import WayBack
 from crodobo.nn.learner import Learner, average
 from crodobo.nn.target_statistics import QueryNorm
 from crodobo.storage.tensors import with_prefix
 
-EXAMINED = 32  # samples of a query that the reference looks at
+EXAMINED = 64  # samples of a query that the reference looks at
 NARROW, NOISE = 0.25, 0.8  # narrowness from which statistics are corrected, and its scatter for one sample
 ONE_CLASS = 0.9  # narrowness from which nothing is learned
 FEW, LEAST_SOURCE = 8, 16  # samples from which a query is learned, and samples of the source at a time
 OWN_TRUST = 32  # samples from which a query's own statistics get their full weight
 FAR = 4.0  # distance, in bursts of a single class, from which a query is of another domain
 NEW = 16  # samples of a new domain that count as much as all that came before
+SURE, UNSURE = 0.2, 0.5  # blindness up to which learners see bursts, and from which they do not
+MISSED = 0.65  # certainty of missed bursts from which nothing is learned
+GENTLE = 0.1  # scale of the backbone's learning rate up to which a domain is learned that the learners do not know
+KNOWN = 256  # samples that tell whether the learners know a domain
 AGREE = 0.5  # agreement beyond chance from which a domain is learned
 MOMENTUM, SLOWEST = 0.1, 0.25  # BatchNorm's usual momentum, and the least share of it with which bursts are followed
-COPIES, EVERY, CALM = 2, 10, 10  # copies of earlier weights; learned queries between two; calm ones after a burst
+CALM = 10  # queries without a burst after which the source's classes are measured only now and then
 MEASURED = 512  # source samples that tell what classes do to the statistics
-COUNTS = ("learned", "domain", "far", "owed", "calm", "blind")
+COUNTS = ("domain", "far", "owed", "calm", "blind")
 
 
 class Watch:
@@ -57,24 +66,25 @@ class Watch:
         self.place = [mean.clone() for mean in self.reference.home]  # of the stream, in the reference's frame
         self.spread = Spread(sum(learner.network.width for learner in learners))
         self.seen_by_learners, self.seen_by_reference = UsualClasses(self.prior), UsualClasses(self.prior)
-        self.mine, self.theirs = Agreement(self.prior), Agreement(self.prior)  # on the same mixed queries
-        self.knowledge = Agreement(self.prior)  # without anything learned from this domain
+        self.way_back = WayBack(learners, self.reference, self.prior)
+        self.knowledge = Agreement(self.prior, KNOWN)  # without anything learned from this domain
         self.estimator = Estimator(self.prior)
         self.counts = {name: torch.zeros(1) for name in COUNTS}
         self.counts["calm"].fill_(CALM)
         self.counts["blind"].fill_(0.5)
-        self.copies: tuple[WeightCopy, ...] = ()
         self.lesson = Lesson()
         self._view: View | None = None
 
     def before(self, images: Tensor, engine: Engine) -> Adaptation:
         """Examine a query. Sets how the learners normalise it, and `lesson`."""
-        view = self._view = self._examine(images, engine)
+        look = self.reference.look(some(images, EXAMINED), engine)
+        restored = self._test_spread(look)
+        view = self._view = self._examine(images, look, engine)
         self._follow(len(images), view)
         for learner in self.learners:
             learner.query_norm = view.norm
         self.lesson = self._decide(len(images), view)
-        return Adaptation(predicted_only=self.lesson.reason)
+        return Adaptation(predicted_only=self.lesson.reason, restored=restored)
 
     def before_answer(self, images: Tensor, engine: Engine) -> None:
         """Estimate the classes of a narrow query again, with what was learned from it."""
@@ -89,11 +99,9 @@ class Watch:
         If the learners are worse, they go back, and the query is predicted again.
         """
         if prediction.adaptation.predicted_only is None:
-            self.counts["learned"] += 1
-            learned = int(self.counts["learned"])
-            if learned % EVERY == 0:
-                self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
-        prediction, self._view = self._checked(images, prediction, engine), None
+            self.way_back.count_learned()
+        prediction = self._shared(images, self._checked(images, prediction, engine), self._view, engine)
+        self._view = None
         if prediction.adaptation.restored:
             self.estimator.clear()
         if prediction.adaptation.predicted_only != "unlike earlier queries":
@@ -105,11 +113,13 @@ class Watch:
     @property
     def estimate(self) -> Estimate | None:
         """The accuracy on the last samples that were taken; None where learners may make the same mistakes."""
-        return None if self.remote or self.knowledge.kappa < AGREE else self.estimator.estimate()
+        unknown = self.remote or self.knowledge.kappa < AGREE or self.spread.bursts == 1
+        return None if unknown else self.estimator.estimate()
 
     def predict(self, images: Tensor, engine: Engine) -> Prediction:
         """Predict without learning. The reference answers if the learners are certainly worse on these images."""
-        view = self._examine(images, engine)
+        look = self.reference.look(some(images, EXAMINED), engine)
+        view = self._examine(images, look, engine)
         if view.mixed and len(images) >= EXAMINED:
             mine, theirs = Agreement(self.prior), Agreement(self.prior)
             mine.add(self._ask(some(images, EXAMINED), engine))
@@ -118,7 +128,8 @@ class Watch:
                 return average(self.reference.learners, engine, images, norm="mixed")  # its accuracy is unknown
         for learner in self.learners:
             learner.query_norm = view.norm
-        return replace(average(self.learners, engine, images), estimate=self.estimate)
+        prediction = self._shared(images, average(self.learners, engine, images), view, engine)
+        return replace(prediction, estimate=self.estimate)
 
     def source_due(self, samples: int, full: int) -> int:
         """The size of the source batch to learn with these samples, if nothing is learned from them; 0 for none.
@@ -137,14 +148,30 @@ class Watch:
 
     # Examining a query
 
-    def _examine(self, images: Tensor, engine: Engine) -> View:
-        count, first = len(images), not self.counts["domain"]
-        look = self.reference.look(some(images, EXAMINED), engine)
+    def _is_far(self, look: Look) -> bool:
+        """Whether samples are of another domain than the stream so far."""
+        first = not self.counts["domain"]
         distance = self.reference.distance(look.place, self.reference.home if first else self.place)
-        far = distance > FAR * (1 + 3 / len(look.features))  # few samples are always a little off
+        return distance > FAR * (1 + 3 / len(look.features))  # few samples are always a little off
+
+    def _looks_mixed(self, look: Look) -> bool:
+        """Whether the reference sees the usual classes."""
+        narrowness = self.seen_by_reference.narrowness(mean(look.probabilities))
+        return narrowness <= NARROW + NOISE / math.sqrt(len(look.features))
+
+    def _test_spread(self, look: Look) -> str | None:
+        """Test whether a query is a random part of the stream. Says what was undone if bursts turn out to be missed."""
+        if len(look.features) < FEW or self._is_far(look):
+            return None  # the mean of fewer samples would say too much about each of them
+        missed = self.missed
+        self.spread.add(look.features, seen=not self._looks_mixed(look))
+        return self._undo() if missed <= MISSED < self.missed and self.way_back.learned else None
+
+    def _examine(self, images: Tensor, look: Look, engine: Engine) -> View:
+        count, first, far = len(images), not self.counts["domain"], self._is_far(look)
         new = far and (first or float(self.counts["far"]) >= NEW)
         theirs = self.seen_by_reference.narrowness(mean(look.probabilities))
-        mixed = not self.remote and theirs <= NARROW + NOISE / math.sqrt(len(look.features))
+        mixed = not self.remote and self._looks_mixed(look)
         narrowness, mix, mine = 0.0, None, None
         if not mixed:
             mine = mean(self._ask(images, engine, 0.0 if self.remote else theirs))
@@ -163,12 +190,12 @@ class Watch:
         trust = min(1.0, (count - 1) / (OWN_TRUST - 1))
         if mix is not None:
             return QueryNorm(mix, self.own * trust * sharing(narrowness), trust, MOMENTUM * min(1.0, count / FULL))
-        blind = float(self.counts["blind"])
-        bursts = self.spread.bursts * blind  # what the predictions would have missed
+        blind, missed = float(self.counts["blind"]), self.missed
         # At first the source counts as one query; as more if it is near and a burst might have been missed.
-        start = (1.0 if self.remote else 1 - blind) * count / (float(self.counts["domain"]) + count + FULL)
-        momentum = max(MOMENTUM * min(1.0, count / FULL), start) * max(SLOWEST, 1 - bursts)
-        return QueryNorm(None, self.own * trust * (1 - bursts), trust, momentum)
+        trusted = 1.0 if self.remote else (1 - blind) * (1 - missed)
+        start = trusted * count / (float(self.counts["domain"]) + count + FULL)
+        momentum = max(MOMENTUM * min(1.0, count / FULL), start) * max(SLOWEST, 1 - missed)
+        return QueryNorm(None, self.own * trust * (1 - missed), trust, momentum)
 
     def _ask(self, images: Tensor, engine: Engine, narrowness: float = 0.0) -> list[Tensor]:
         """What the learners see in images whose class mix is not known, or only how narrow it is."""
@@ -200,8 +227,6 @@ class Watch:
         self.seen_by_reference.add(mean(view.look.probabilities), count)
         if not self.remote:
             self.knowledge.add(view.look.probabilities)
-        if count >= FEW:  # the mean of fewer samples would say too much about each of them
-            self.spread.add(view.look.features, count)
 
     def _decide(self, count: int, view: View) -> Lesson:
         """What may be learned from a query."""
@@ -209,13 +234,23 @@ class Watch:
             return Lesson(0.0, reason="few samples")
         if view.far:
             return Lesson(0.0, reason="unlike earlier queries")
-        if self.remote or self.knowledge.kappa < AGREE:
+        if not self.gentle and (self.remote or self.knowledge.kappa < AGREE):
             return Lesson(0.0, reason="learners disagree")
-        if view.narrowness > ONE_CLASS:
+        if view.narrowness > ONE_CLASS or self.missed > MISSED:
             return Lesson(0.0, reason="few classes")
         if view.norm.mix is None:
             return Lesson(least_source=LEAST_SOURCE)
         return Lesson(1 - view.narrowness, self.seen_by_learners.usual.clone(), LEAST_SOURCE)
+
+    @property
+    def missed(self) -> float:
+        """How certain it is that the stream comes in bursts which the learners, unsure as they are, do not see."""
+        return self.spread.unseen * min(1.0, max(0.0, (float(self.counts["blind"]) - SURE) / (UNSURE - SURE)))
+
+    @property
+    def gentle(self) -> bool:
+        """Whether the learners' features hardly move, so that wrong labels do little harm."""
+        return all(learner.backbone_lr_scale <= GENTLE for learner in self.learners)
 
     @property
     def remote(self) -> bool:
@@ -232,32 +267,38 @@ class Watch:
         elif view and not view.far:
             self.seen_by_learners.add(prediction.probabilities if view.mine is None else view.mine, len(images))
             self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))
-            if view.mixed:
-                self.theirs.add(view.look.probabilities)
-                self.mine.count(some(prediction.probabilities, EXAMINED), prediction.agreement)  # the same samples
-                reason = worse(self.mine, self.theirs)
+            if view.mixed and self.missed <= MISSED:
+                same = some(prediction.probabilities, EXAMINED)
+                reason = self.way_back.compare(same, prediction.agreement, view.look.probabilities)
         if reason is None:
             return prediction
-        told = replace(prediction.adaptation, restored=self._go_back(images, reason, engine))
-        return replace(average(self.learners, engine, images), adaptation=told)
-
-    def _go_back(self, images: Tensor, reason: str, engine: Engine) -> str:
-        """Put the newest earlier weights back that are not worse than the reference, or else its own."""
-        for weights in (*self.copies[::-1], WeightCopy(self.reference.learners, 0)):
-            weights.put_back(self.learners)
-            mine = Agreement(self.prior)
-            mine.add(self._ask(images, engine))
-            if worse(mine, self.theirs) is None:
-                break
+        when = self.way_back.to_good_weights(lambda: self._ask(images, engine))
         for learner in self.learners:
-            learner.optimiser.state.clear()
             learner.query_norm = learner.query_norm._replace(mix=None)  # the harmed learners' guess
-        self.copies = tuple(each for each in self.copies if each.queries <= weights.queries)
-        self.mine.clear()
-        self.theirs.clear()
-        ago = f"from {int(self.counts['learned']) - weights.queries} learned queries ago"
-        when = ago if weights.queries else "from before the stream"
-        return f"the learners had been harmed ({reason}); the weights {when} were restored"
+        restored = f"the learners had been harmed ({reason}); the weights {when} were restored"
+        told = replace(prediction.adaptation, restored=restored)
+        prediction = replace(average(self.learners, engine, images), adaptation=told)
+        self.counts["blind"].fill_(self.seen_by_learners.blindness(prediction.probabilities))
+        return prediction
+
+    def _shared(self, images: Tensor, prediction: Prediction, view: View | None, engine: Engine) -> Prediction:
+        """Let the reference answer in proportion to the doubt whether the learners saw the classes of a query."""
+        if view is None or view.far or self.remote or view.norm.mix is not None or not self.missed:
+            return prediction
+        theirs = view.look.probabilities
+        if len(images) > EXAMINED:
+            theirs = [average(self.reference.learners, engine, images, norm="running").probabilities]
+        shared = torch.lerp(prediction.probabilities, mean(theirs), min(0.5, self.missed))
+        return replace(prediction, probabilities=shared)
+
+    def _undo(self) -> str:
+        """Forget what was learned while bursts were taken for mixed queries, and the statistics that they left."""
+        when = self.way_back.to_old_weights()
+        for learner in self.learners:
+            if learner.target and not self.remote:
+                learner.target.begin()
+                learner.keep_statistics()
+        return f"the stream comes in bursts that the learners had missed; the weights {when} were restored"
 
     # State
 
@@ -267,8 +308,7 @@ class Watch:
             "spread": self.spread.tensors(),
             "seen_by_learners": self.seen_by_learners.tensors(),
             "seen_by_reference": self.seen_by_reference.tensors(),
-            "mine": self.mine.tensors(),
-            "theirs": self.theirs.tensors(),
+            "way_back": self.way_back.tensors(),
             "knowledge": self.knowledge.tensors(),
             "estimator": self.estimator.tensors(),
             "counts": self.counts,
@@ -283,12 +323,12 @@ class Watch:
             if not name.startswith("reference."):
                 value.copy_(state[name])
         self.reference.load_state(with_prefix("reference.", state))
-        self.copies = ()
+        self.way_back.copies = ()
 
     def snapshot(self) -> tuple[WeightCopy, ...]:
         """The copies of earlier weights, which nothing changes after they are made."""
-        return self.copies
+        return self.way_back.copies
 
     def restore(self, snapshot: tuple[WeightCopy, ...]) -> None:
         """Go back to a result of `snapshot`."""
-        self.copies, self._view = snapshot, None
+        self.way_back.copies, self._view = snapshot, None

@@ -54,6 +54,7 @@ class Learner:
         scale = settings.backbone_lr_scale
         if scale is None:
             scale = 0.01 if backbone.pretrained else 1.0
+        self.backbone_lr_scale = scale
         old = list(network.backbone.parameters())
         new = [*network.bottleneck.parameters(), *network.classifier.parameters()]
         groups = [{"params": old, "lr": settings.lr * scale}, {"params": new, "lr": settings.lr}]

@@ -1,0 +1,69 @@
+"""WayBack: copies of earlier weights, and the comparison with the reference that says when the learners need them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from crodobo.guard.agreement import Agreement, worse
+from crodobo.guard.guard import WeightCopy
+from crodobo.guard.reference import Reference
+from crodobo.nn.learner import Learner
+
+COPIES, EVERY = 2, 10  # copies of earlier weights, and learned queries between two
+
+
+class WayBack:
+    """Compares the learners with the reference on the same mixed samples, and puts earlier weights back into them."""
+
+    def __init__(self, learners: list[Learner], reference: Reference, prior: Tensor) -> None:
+        self.learners, self.reference, self.prior = learners, reference, prior
+        self.mine, self.theirs = Agreement(prior), Agreement(prior)
+        self.learned = torch.zeros(1)  # queries
+        self.copies: tuple[WeightCopy, ...] = ()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that changes, by name, but for the copies."""
+        parts = {"mine": self.mine.tensors(), "theirs": self.theirs.tensors(), "queries": {"learned": self.learned}}
+        return {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+
+    def count_learned(self) -> None:
+        """Count a query that was learned. Now and then the weights are copied."""
+        self.learned += 1
+        if (learned := int(self.learned)) % EVERY == 0:
+            self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
+
+    def compare(self, probabilities: Tensor, agreement: float | None, reference: list[Tensor]) -> str | None:
+        """Count samples that both have predicted. Says what the learners have lost compared with the reference."""
+        self.theirs.add(reference)
+        self.mine.count(probabilities, agreement)
+        return worse(self.mine, self.theirs)
+
+    def to_good_weights(self, ask: Callable[[], list[Tensor]]) -> str:
+        """Put the newest weights back that are not worse than the reference, or else its own. Says from when they are.
+
+        `ask` gives the learners' predictions of the samples that showed the harm.
+        """
+        for weights in (*self.copies[::-1], WeightCopy(self.reference.learners, 0)):
+            weights.put_back(self.learners)
+            mine = Agreement(self.prior)
+            mine.add(ask())
+            if worse(mine, self.theirs) is None:
+                break
+        return self._continue_with(weights)
+
+    def to_old_weights(self) -> str:
+        """Put weights back from before the last queries, good or not. Says from when they are."""
+        few = len(self.copies) < COPIES
+        weights = WeightCopy(self.reference.learners, 0) if few else self.copies[0]
+        weights.put_back(self.learners)
+        return self._continue_with(weights)
+
+    def _continue_with(self, weights: WeightCopy) -> str:
+        for learner in self.learners:
+            learner.optimiser.state.clear()
+        self.copies = tuple(each for each in self.copies if each.queries <= weights.queries)
+        self.mine.clear()
+        self.theirs.clear()
+        ago = f"from {int(self.learned) - weights.queries} learned queries ago"
+        return ago if weights.queries else "from before the stream"

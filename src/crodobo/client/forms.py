@@ -25,6 +25,7 @@ class Answer:
 
     `receipts` holds the id of the receipt that each image's query left in the service's ledger, `queries` the number of
     the query. The images of one call may be spread over several queries, and share them with images of other clients.
+    `learned` is how many of the images were learned; `reasons` says why, if some were predicted only.
     """
 
     labels: list[str]
@@ -32,6 +33,8 @@ class Answer:
     probabilities: np.ndarray | None
     receipts: list[str]
     queries: list[int]
+    learned: int = 0
+    reasons: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -46,6 +49,8 @@ def join(answers: Sequence[Answer]) -> Answer:
         probabilities=np.concatenate(probabilities) if probabilities else None,
         receipts=[receipt for answer in answers for receipt in answer.receipts],
         queries=[query for answer in answers for query in answer.queries],
+        learned=sum(answer.learned for answer in answers),
+        reasons=tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons)),
     )
 
 
@@ -94,8 +99,17 @@ def infer_answer(response: "Response") -> Answer:
         values = list(unpack_texts(part)) if is_text else np.frombuffer(part, "<f4").reshape(output["shape"])
         found[output["name"]] = values
     count = len(found["labels"])
-    receipt, query = str(header["parameters"]["receipt"]), int(header["parameters"]["query"])
-    return Answer(**{"probabilities": None} | found, receipts=[receipt] * count, queries=[query] * count)
+    return Answer(**{"probabilities": None} | found, **facts_of(header["parameters"], count))
+
+
+def facts_of(facts: dict[str, Any], count: int) -> dict[str, Any]:
+    """What an answer to so many images says about their query. A service of an earlier version says less."""
+    return {
+        "receipts": [str(facts["receipt"])] * count,
+        "queries": [int(facts["query"])] * count,
+        "learned": int(facts.get("learned", 0)),
+        "reasons": (str(reason),) if (reason := facts.get("predicted_only")) else (),
+    }
 
 
 def unpack_texts(content: memoryview) -> Iterator[str]:
@@ -116,6 +130,5 @@ def plain_answer(response: "Response", classes: Sequence[str]) -> Answer:
         labels=[str(row["label"]) for row in rows],
         confidence=np.array([row["confidence"] for row in rows], np.float32),
         probabilities=np.array(shares, np.float32) if shares else None,
-        receipts=[str(found["receipt"])] * count,
-        queries=[int(found["query"])] * count,
+        **facts_of(found, count),
     )

@@ -44,6 +44,7 @@ NEW = 16  # samples of a new domain that count as much as all that came before
 SURE, UNSURE = 0.2, 0.5  # blindness up to which learners see bursts, and from which they do not
 MISSED = 0.65  # certainty of missed bursts from which nothing is learned
 GENTLE = 0.1  # scale of the backbone's learning rate up to which a domain is learned that the learners do not know
+BURSTY = 0.5  # certainty of bursts from which the accuracy is unknown
 KNOWN = 256  # samples that tell whether the learners know a domain
 AGREE = 0.5  # agreement beyond chance from which a domain is learned
 MOMENTUM, SLOWEST = 0.1, 0.25  # BatchNorm's usual momentum, and the least share of it with which bursts are followed
@@ -113,7 +114,7 @@ class Watch:
     @property
     def estimate(self) -> Estimate | None:
         """The accuracy on the last samples that were taken; None where learners may make the same mistakes."""
-        unknown = self.remote or self.knowledge.kappa < AGREE or self.spread.bursts == 1
+        unknown = self.remote or self.knowledge.kappa < AGREE or self.spread.bursts > BURSTY
         return None if unknown else self.estimator.estimate()
 
     def predict(self, images: Tensor, engine: Engine) -> Prediction:

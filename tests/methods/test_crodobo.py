@@ -109,7 +109,7 @@ def test_pseudo_labels_are_taken_before_any_learner_is_updated() -> None:
 
 
 def test_the_prediction_is_the_mean_of_the_updated_learners() -> None:
-    method = CroDoBo(make_source(), learners=3, warmup=2)
+    method = CroDoBo(make_source(), learners=3, warmup=2, plain=True)
     images = torch.rand(5, 1, 16, 16)
     with Query(images.clone()) as query:
         prediction = method.step(query)

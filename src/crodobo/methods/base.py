@@ -24,6 +24,7 @@ from crodobo.views.augment import Augment
 
 Protocol = Literal["online", "offline"]
 VIEWS = 1_000_003  # keeps the seed of the query's views apart from every learner's
+REFERENCE = "guard.reference."  # in the names of tensors that no step changes
 RAMP = 100  # queries that schedules take if the length of the stream is unknown
 
 
@@ -222,7 +223,8 @@ class Method(ABC):
 
         `reuse` is an old snapshot to overwrite. That saves allocating memory, which takes longer than the copying.
         """
-        old, now = reuse.state if reuse else {}, self.state()
+        old = reuse.state if reuse else {}
+        now = {name: value for name, value in self.state().items() if not name.startswith(REFERENCE)}
         state = {name: old[name].copy_(value) if name in old else value.clone() for name, value in now.items()}
         return Snapshot(state, self.guard.snapshot() if self.guard else None)
 
@@ -230,7 +232,7 @@ class Method(ABC):
         """Undo everything since `snapshot` was taken, as if it had not happened."""
         for learner in self.learners:
             learner.forget()
-        self.load_state(snapshot.state)
+        self.load_state(self.state() | snapshot.state)
         if self.guard and snapshot.guard:
             self.guard.restore(snapshot.guard)  # type: ignore[arg-type]
 

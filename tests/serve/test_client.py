@@ -88,6 +88,15 @@ def test_a_large_batch_is_split_and_each_row_has_its_receipt(client: Client, ser
     assert all(f'"id":"{receipt}","query":{query}' in ledger for receipt, query in pairs)
 
 
+def test_an_answer_says_how_many_images_were_learned_and_why_not_all(
+    client: Client, images: np.ndarray, paths: list[Path]
+) -> None:
+    answer = client.predict(images[:2])
+    assert (answer.learned, answer.reasons) == (0, ("few samples",))
+    for answer in (client.predict(images, adapt=False), client.predict_files(paths, adapt=False)):
+        assert (answer.learned, answer.reasons) == (0, ("not asked to adapt",)), "once, though there were several queries"
+
+
 def test_arrays_tensors_and_floats_of_the_same_pixels_get_the_same_answer(client: Client, images: np.ndarray) -> None:
     forms = [images[:8], torch.from_numpy(images[:8]), images[:8] / 255, torch.from_numpy(images[:8]).float() / 255]
     answers = [client.predict(form, adapt=False, probabilities=True) for form in forms]

@@ -4,8 +4,8 @@
 
 Three streams go through a real service on `glyphs`: 21 requests of one image each; 30 queries of random sine gratings
 to a service that has just started; and the same after 24 honest queries. The accuracy on 896 other images, asked
-without learning, is measured before and after, and after 10 honest queries more. Of 40 honest queries after the noise,
-those after the tenth must all be learned. Prints a table, and fails if a target is missed.
+without learning, is measured before and after, and after 10 honest queries that follow the noise. Of 40 such queries,
+all after the tenth must be learned. Prints a line for each stream, and fails if a target is missed.
 """
 
 import argparse
@@ -66,7 +66,7 @@ class Measurement:
             self.send(np.repeat(grating[:, None].astype(np.uint8), self.images.shape[1], axis=1))
 
     def send(self, images: np.ndarray) -> int:
-        return self.client.predict(images).learned
+        return self.client.predict(images).learned or 0
 
 
 def singles(service: Measurement) -> tuple[list[float], bool]:
@@ -86,8 +86,8 @@ def poisoned(service: Measurement) -> tuple[list[float], bool]:
     found.append(service.accuracy())
     learned += service.honest(LAST - RECOVERING)
     print(f"  of {LAST} honest queries, not learned: {[number for number, each in enumerate(learned, 1) if not each]}")
-    held = not all(learned[RECOVERING:])
-    return found, found[1] >= RIGHT_AFTER * found[0] and found[2] >= RECOVERED * found[0] and not held
+    kept = found[1] >= RIGHT_AFTER * found[0] and found[2] >= RECOVERED * found[0]
+    return found, kept and all(learned[RECOVERING:])
 
 
 def poisoned_later(service: Measurement) -> tuple[list[float], bool]:

@@ -81,20 +81,38 @@ def correlated(count: int, generator: Generator, features: int = 60, sources: in
     return torch.randn(count, sources, generator=generator) @ mixing
 
 
-@pytest.mark.parametrize("size", [16, 64])
+@pytest.mark.parametrize("size", [8, 16, 64])
 def test_the_chance_of_random_parts_is_spread_evenly(size: int) -> None:
     """The test holds what it promises on features that depend on each other: a chance of 5 % comes in 5 % of cases."""
     generator, chances = Generator().manual_seed(size), []
     spread = Spread(60)
     for _ in range(300):
         query = correlated(size, generator)
-        if spread.samples:
+        if spread.samples >= 64:
             chances.append(spread.chance(query))
         spread.add(query, seen=False)
     found = torch.tensor(chances)
     assert 0.35 < float(found.median()) < 0.75
     assert float((found < 0.05).float().mean()) < 0.1
     assert float((found < 0.001).float().mean()) < 0.01
+
+
+def test_a_feature_that_was_constant_so_far_decides_nothing() -> None:
+    spread, generator = Spread(61), Generator().manual_seed(0)
+    for number in range(6):
+        constant = torch.full((64, 1), 0.005 * (number == 5))
+        query = torch.cat([correlated(64, generator), constant], dim=1)
+        if number == 5:
+            assert spread.chance(query) > 0.001
+        spread.add(query, seen=False)
+
+
+def test_a_query_that_is_not_finite_is_no_evidence() -> None:
+    spread, generator = Spread(60), Generator().manual_seed(0)
+    spread.add(correlated(64, generator), seen=False)
+    spread.add(correlated(64, generator) * float("nan"), seen=False)
+    assert spread.bursts == Spread(60).bursts
+    assert 0 < spread.chance(correlated(64, generator)) <= 1
 
 
 def test_a_query_from_elsewhere_has_no_chance() -> None:

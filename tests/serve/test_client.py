@@ -94,7 +94,9 @@ def test_an_answer_says_how_many_images_were_learned_and_why_not_all(
     answer = client.predict(images[:2])
     assert (answer.learned, answer.reasons) == (0, ("few samples",))
     for answer in (client.predict(images, adapt=False), client.predict_files(paths, adapt=False)):
-        assert (answer.learned, answer.reasons) == (0, ("not asked to adapt",)), "once, though there were several queries"
+        assert (answer.learned, answer.reasons) == (0, ("not asked to adapt",)), (
+            "once, though there were several queries"
+        )
 
 
 def test_arrays_tensors_and_floats_of_the_same_pixels_get_the_same_answer(client: Client, images: np.ndarray) -> None:

@@ -25,7 +25,8 @@ class Answer:
 
     `receipts` holds the id of the receipt that each image's query left in the service's ledger, `queries` the number of
     the query. The images of one call may be spread over several queries, and share them with images of other clients.
-    `learned` is how many of the images were learned; `reasons` says why, if some were predicted only.
+    `learned` is how many of the images were learned, None if the service does not say; `reasons` says why, if some were
+    predicted only.
     """
 
     labels: list[str]
@@ -33,7 +34,7 @@ class Answer:
     probabilities: np.ndarray | None
     receipts: list[str]
     queries: list[int]
-    learned: int = 0
+    learned: int | None = None
     reasons: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -49,7 +50,7 @@ def join(answers: Sequence[Answer]) -> Answer:
         probabilities=np.concatenate(probabilities) if probabilities else None,
         receipts=[receipt for answer in answers for receipt in answer.receipts],
         queries=[query for answer in answers for query in answer.queries],
-        learned=sum(answer.learned for answer in answers),
+        learned=None if None in (counts := [answer.learned for answer in answers]) else sum(filter(None, counts)),
         reasons=tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons)),
     )
 
@@ -107,7 +108,7 @@ def facts_of(facts: dict[str, Any], count: int) -> dict[str, Any]:
     return {
         "receipts": [str(facts["receipt"])] * count,
         "queries": [int(facts["query"])] * count,
-        "learned": int(facts.get("learned", 0)),
+        "learned": facts.get("learned"),
         "reasons": (str(reason),) if (reason := facts.get("predicted_only")) else (),
     }
 

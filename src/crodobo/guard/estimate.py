@@ -29,7 +29,7 @@ RIDGE = 0.5  # how strongly the accuracy is drawn to the agreement, in batches
 WIDTH = 1.64  # half of the interval in standard deviations: 90 % of a normal distribution
 CERTAIN = 0.05  # disagreement that is added to all, because no agreement is certain
 WIDE = 1 / 3  # share of the usual number of further classes that the last samples must have
-LOWEST = 0.6  # estimate below which learners know so little that they may well share their mistakes
+LOWEST = 2 / 3  # estimate below which learners know so little that they may well share their mistakes
 UNSEEN = 3.0  # standard deviations from which confidence and agreement do not fit together as in the source
 
 
@@ -114,9 +114,9 @@ class Estimator:
         if abs(unusual) > UNSEEN * float((self.scatter[1] * doubt).sqrt()):
             return None
         inputs = torch.stack([torch.ones_like(agreement), agreement, confidence])
-        if float(agreement + inputs @ self.weights) < LOWEST:
-            return None
         middle, width = float(agreement + inputs @ self.weights), WIDTH * float((self.scatter[0] * doubt).sqrt())
+        if middle < LOWEST:
+            return None
         accuracy, low, high = (round(min(1.0, max(0.0, each)), 4) for each in (middle, middle - width, middle + width))
         return Estimate(accuracy, low, high)
 

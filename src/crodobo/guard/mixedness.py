@@ -113,7 +113,9 @@ class Spread:
 
         `seen` says whether the predictions show a burst.
         """
-        if self.samples >= len(features):
+        if not features.isfinite().all():
+            return
+        if self.samples >= FULL:  # fewer say too little about the stream
             surprise = min(CERTAIN, -math.log10(max(self.chance(features), 1e-9)))
             self.evidence += torch.tensor([0.0, surprise] if seen else [surprise, 0.0]) - USUAL
             self.evidence.clamp_(0, MOST)
@@ -130,7 +132,8 @@ class Spread:
         of freedom as there are independent ones, (Σλ)²/Σλ² for the eigenvalues λ of their correlations.
         """
         count = len(features)
-        deviation = (self.square - self.mean.square()).clamp(min=1e-6).sqrt()
+        variance = (self.square - self.mean.square()).clamp(min=1e-6)
+        deviation = variance.clamp(min=float(variance.mean()) / 100).sqrt()  # a feature may have been constant so far
         distance = float(((features.mean(dim=0) - self.mean) / deviation).square().mean())
         distance /= 1 / count + 1 / float(self.samples)
         apart = (features - features.mean(dim=0)) / deviation

@@ -42,7 +42,7 @@ OWN_TRUST = 32  # samples from which a query's own statistics get their full wei
 FAR = 4.0  # distance, in bursts of a single class, from which a query is of another domain
 NEW = 16  # samples of a new domain that count as much as all that came before
 SURE, UNSURE = 0.2, 0.5  # blindness up to which learners see bursts, and from which they do not
-MISSED = 0.65  # certainty of missed bursts from which nothing is learned
+MISSED, CERTAIN = 0.65, 0.95  # certainty of missed bursts from which nothing is learned, and earlier learning is undone
 GENTLE = 0.1  # scale of the backbone's learning rate up to which a domain is learned that the learners do not know
 BURSTY = 0.5  # certainty of bursts from which the accuracy is unknown
 KNOWN = 256  # samples that tell whether the learners know a domain
@@ -164,9 +164,8 @@ class Watch:
         """Test whether a query is a random part of the stream. Says what was undone if bursts turn out to be missed."""
         if len(look.features) < FEW or self._is_far(look):
             return None  # the mean of fewer samples would say too much about each of them
-        missed = self.missed
         self.spread.add(look.features, seen=not self._looks_mixed(look))
-        return self._undo() if missed <= MISSED < self.missed and self.way_back.learned else None
+        return self._undo() if self.missed > CERTAIN and self.way_back.unproven else None
 
     def _examine(self, images: Tensor, look: Look, engine: Engine) -> View:
         count, first, far = len(images), not self.counts["domain"], self._is_far(look)
@@ -217,7 +216,7 @@ class Watch:
         if view.far and not view.new:
             return  # a stray query is not the stream
         if view.new:
-            for each in (self.spread, self.seen_by_learners, self.seen_by_reference, self.estimator):
+            for each in (self.spread, self.seen_by_learners, self.seen_by_reference, self.knowledge, self.estimator):
                 each.clear()
             self.counts["domain"].zero_()
         share = max(count / (float(self.counts["domain"]) + count + NEW), MOMENTUM * min(1.0, count / FULL))
@@ -289,7 +288,7 @@ class Watch:
         theirs = view.look.probabilities
         if len(images) > EXAMINED:
             theirs = [average(self.reference.learners, engine, images, norm="running").probabilities]
-        shared = torch.lerp(prediction.probabilities, mean(theirs), min(0.5, self.missed))
+        shared = torch.lerp(prediction.probabilities, mean(theirs), self.missed)
         return replace(prediction, probabilities=shared)
 
     def _undo(self) -> str:
@@ -324,7 +323,7 @@ class Watch:
             if not name.startswith("reference."):
                 value.copy_(state[name])
         self.reference.load_state(with_prefix("reference.", state))
-        self.way_back.copies = ()
+        self.way_back.copies, self._view = (), None
 
     def snapshot(self) -> tuple[WeightCopy, ...]:
         """The copies of earlier weights, which nothing changes after they are made."""

@@ -20,16 +20,22 @@ class WayBack:
         self.learners, self.reference, self.prior = learners, reference, prior
         self.mine, self.theirs = Agreement(prior), Agreement(prior)
         self.learned = torch.zeros(1)  # queries
+        self.unproven = torch.zeros(1)  # queries learned since earlier weights were last restored
         self.copies: tuple[WeightCopy, ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes, by name, but for the copies."""
-        parts = {"mine": self.mine.tensors(), "theirs": self.theirs.tensors(), "queries": {"learned": self.learned}}
+        parts = {"mine": self.mine.tensors(), "theirs": self.theirs.tensors(), "queries": self._queries}
         return {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+
+    @property
+    def _queries(self) -> dict[str, Tensor]:
+        return {"learned": self.learned, "unproven": self.unproven}
 
     def count_learned(self) -> None:
         """Count a query that was learned. Now and then the weights are copied."""
-        self.learned += 1
+        for count in self._queries.values():
+            count += 1
         if (learned := int(self.learned)) % EVERY == 0:
             self.copies = (*self.copies, WeightCopy(self.learners, learned))[-COPIES:]
 
@@ -63,6 +69,7 @@ class WayBack:
         for learner in self.learners:
             learner.optimiser.state.clear()
         self.copies = tuple(each for each in self.copies if each.queries <= weights.queries)
+        self.unproven.zero_()
         self.mine.clear()
         self.theirs.clear()
         ago = f"from {int(self.learned) - weights.queries} learned queries ago"

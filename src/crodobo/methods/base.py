@@ -232,8 +232,9 @@ class Method(ABC):
         """Undo everything since `snapshot` was taken, as if it had not happened."""
         for learner in self.learners:
             learner.forget()
-        self.load_state(self.state() | snapshot.state)
-        if self.guard and snapshot.guard:
+        unchanged = {name: value for name, value in self.state().items() if name.startswith(REFERENCE)}
+        self.load_state(unchanged | snapshot.state)
+        if self.guard and snapshot.guard is not None:
             self.guard.restore(snapshot.guard)  # type: ignore[arg-type]
 
 

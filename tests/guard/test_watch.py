@@ -207,14 +207,22 @@ def test_a_mixed_stream_is_learned_by_learners_that_know_little(source: Source) 
     assert [ask(fast, images).adaptation.predicted_only for images in queries][-1] == "learners disagree"
 
 
-def test_the_reference_shares_the_answers_while_bursts_may_be_missed(source: Source) -> None:
-    method = novice(source)
-    take_all_for_one_class(method)
+def test_the_reference_shares_the_answers_of_unsure_learners_only_while_bursts_may_be_missed(source: Source) -> None:
     images, _ = draw(0, **NEAR)
-    alone = ask(novice(source), images).probabilities
-    assert isinstance(method.guard, Watch)
-    shared = ask(method, images).probabilities
-    assert float(shared[:, 2].mean()) < 0.9 > float(alone[:, 2].mean()), "the learners alone are certain of it"
+
+    def distance(evidence: float) -> float:
+        """How far the answer is from that of the learners alone."""
+        method = novice(source)
+        assert isinstance(method.guard, Watch)
+        method.guard.counts["blind"].fill_(1.0)
+        method.guard.spread.evidence[0] = evidence
+        answer = method.predict(images).probabilities
+        alone = torch.stack([learner.predict(images) for learner in method.learners]).mean(dim=0)
+        theirs = torch.stack([learner.predict(images, "running") for learner in method.guard.reference.learners])
+        return float((answer - alone).norm() / (theirs.mean(dim=0) - alone).norm())
+
+    assert distance(0.0) == pytest.approx(0, abs=1e-4)
+    assert distance(1.5) == pytest.approx(0.5, abs=0.01)
 
 
 # Noise and harm

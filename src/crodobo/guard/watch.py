@@ -42,7 +42,7 @@ OWN_TRUST = 32  # samples from which a query's own statistics get their full wei
 FAR = 4.0  # distance, in bursts of a single class, from which a query is of another domain
 NEW = 16  # samples of a new domain that count as much as all that came before
 SURE, UNSURE = 0.2, 0.5  # blindness up to which learners see bursts, and from which they do not
-MISSED, CERTAIN = 0.65, 0.95  # certainty of missed bursts from which nothing is learned, and earlier learning is undone
+MISSED, UNDONE = 0.65, 0.95  # certainty of missed bursts from which nothing is learned, and earlier learning is undone
 GENTLE = 0.1  # scale of the backbone's learning rate up to which a domain is learned that the learners do not know
 BURSTY = 0.5  # certainty of bursts from which the accuracy is unknown
 KNOWN = 256  # samples that tell whether the learners know a domain
@@ -165,7 +165,7 @@ class Watch:
         if len(look.features) < FEW or self._is_far(look):
             return None  # the mean of fewer samples would say too much about each of them
         self.spread.add(look.features, seen=not self._looks_mixed(look))
-        return self._undo() if self.missed > CERTAIN and self.way_back.unproven else None
+        return self._undo() if self.missed > UNDONE and self.way_back.unproven else None
 
     def _examine(self, images: Tensor, look: Look, engine: Engine) -> View:
         count, first, far = len(images), not self.counts["domain"], self._is_far(look)

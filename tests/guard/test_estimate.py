@@ -10,6 +10,7 @@ from crodobo.core.metrics import ConfusionMatrix, StreamRecord
 from crodobo.core.prediction import Estimate
 from crodobo.engine import Sequence
 from crodobo.evaluate.outcome import last_estimate
+from crodobo.guard.domain import Domain
 from crodobo.guard.estimate import LEAST, Estimator
 from crodobo.guard.watch import Watch
 
@@ -137,10 +138,10 @@ def test_the_accuracy_is_unknown_in_a_domain_that_is_not_trusted(
     watch.knowledge.agreed[0] = watch.knowledge.agreed[1]
     assert watch.estimate
     with monkeypatch.context() as patched:
-        patched.setattr(watch.spread, "evidence", torch.tensor([0.0, 5.0]))
+        patched.setattr(watch.bursts.spread, "evidence", torch.tensor([0.0, 5.0]))
         assert watch.estimate is None, "the stream comes in bursts"
     assert watch.estimate
-    monkeypatch.setattr(Watch, "remote", True)
+    monkeypatch.setattr(Domain, "remote", True)
     assert watch.estimate is None, "far from the source"
 
 

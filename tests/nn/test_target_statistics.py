@@ -9,16 +9,9 @@ from torch.nn import functional as F
 
 from crodobo.config import LearnerSettings
 from crodobo.core.source import Source
+from crodobo.nn.layer_statistics import LayerStatistics, Moments, moments, normalise, renormalise
 from crodobo.nn.learner import Learner, make_learners
-from crodobo.nn.target_statistics import (
-    LayerStatistics,
-    Moments,
-    QueryNorm,
-    TargetStatistics,
-    moments,
-    normalise,
-    renormalise,
-)
+from crodobo.nn.target_statistics import QueryNorm, TargetStatistics
 
 CHANNELS, CLASSES = 5, 3
 PARTS = torch.tensor([0.5, 0.3, 0.2])  # the class mix of the source
@@ -50,7 +43,7 @@ def shifted(inputs: Tensor) -> Tensor:
 def statistics(flat: bool = False) -> LayerStatistics:
     """A layer that has met the labelled source."""
     layer = nn.BatchNorm1d(CHANNELS) if flat else nn.BatchNorm2d(CHANNELS)
-    known, labels = LayerStatistics(layer, CLASSES), labels_of(8000)
+    known, labels = LayerStatistics(layer, CLASSES, momentum=0.05), labels_of(8000)
     known.add_source(inputs_of(labels, 2, flat), F.one_hot(labels, CLASSES).float())
     return known
 
@@ -87,6 +80,35 @@ def test_a_correction_is_bounded() -> None:
         found = known.corrected(Moments(torch.zeros(CHANNELS), torch.full((CHANNELS,), var)), only, PARTS)
         assert found.var.max() <= 9 * var + 1e-6
         assert found.mean.abs().max() <= 3 * (known.source(PARTS).mean - known.class_mean[0]).abs().max() + 1e-6
+
+
+@pytest.mark.parametrize("only", range(CLASSES))
+def test_of_a_query_of_unknown_classes_only_what_no_class_explains_is_left(only: int) -> None:
+    """Two of five channels tell the classes apart. The shift of the domain in the others stays, theirs does not."""
+    known = statistics()
+    means = torch.zeros(CLASSES, CHANNELS)
+    means[:, :2] = torch.tensor([[3.0, 0.0], [0.0, 3.0], [-3.0, -3.0]])
+    known.class_mean.copy_(means - PARTS @ means)
+    known.class_square.copy_(1 + known.class_mean.square())
+    usual = known.source(PARTS)
+    assert known.layer.running_mean is not None
+    assert known.layer.running_var is not None
+    known.layer.running_mean.copy_(usual.mean)
+    known.layer.running_var.copy_(usual.var)
+    domain = torch.tensor([0.0, 0.0, 2.0, -1.0, 0.5])
+    left = known.without_classes(Moments(known.class_mean[only] + domain, torch.ones(CHANNELS)), PARTS)
+    torch.testing.assert_close(left.mean, usual.mean + domain, atol=0.01, rtol=0)
+    torch.testing.assert_close(left.var, usual.var, atol=0, rtol=0.01)
+
+
+def test_the_first_samples_of_a_class_count_alike() -> None:
+    """The moments are the mean of all samples until there are as many as the momentum stands for."""
+    layer, inputs = nn.BatchNorm2d(CHANNELS), inputs_of(labels_of(20), 2, flat=False)
+    known, one_hot = LayerStatistics(layer, CLASSES, momentum=0.01), F.one_hot(labels_of(20), CLASSES).float()
+    for part in torch.arange(20).split(4):
+        known.add_source(inputs[part], one_hot[part])
+    wanted = torch.stack([inputs[one_hot[:, number] == 1].mean(dim=(0, 2, 3)) for number in range(CLASSES)])
+    torch.testing.assert_close(known.class_mean, wanted)
 
 
 def test_the_moments_of_a_mix_of_classes_are_those_of_such_samples() -> None:
@@ -324,7 +346,7 @@ def test_the_common_case_is_batch_normalisation(source: Source) -> None:
 
 
 def test_a_network_without_batchnorm_has_no_statistics() -> None:
-    target = TargetStatistics([], PARTS)
+    target = TargetStatistics([], PARTS, momentum=0.05)
     with target.source(torch.tensor([0, 1])), target.learning(NORMS["narrow"], 2), target.predicting(QueryNorm(), 2):
         target.begin()
     assert target.tensors() == {}

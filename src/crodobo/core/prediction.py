@@ -10,6 +10,7 @@ from torch import Tensor
 Reason = Literal[
     "few samples",
     "few classes",
+    "may be a burst",
     "learners disagree",
     "unlike earlier queries",
     "not asked to adapt",

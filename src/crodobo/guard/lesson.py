@@ -29,6 +29,7 @@ class View(NamedTuple):
     new: bool  # whether the stream has changed its domain for good
     mixed: bool  # whether the reference sees the usual classes
     narrowness: float
+    missed: float  # how certain it is that it is part of a burst which the learners do not see
 
 
 def some(images: Tensor, most: int) -> Tensor:
@@ -39,8 +40,3 @@ def some(images: Tensor, most: int) -> Tensor:
 def mean(predictions: list[Tensor]) -> Tensor:
     """The mean of the learners' predictions."""
     return torch.stack(predictions).mean(dim=0)
-
-
-def sharing(narrowness: float) -> float:
-    """How far the own statistics of a narrow query may be used before they are corrected: not at all for one class."""
-    return min(1.0, 2 - 2 * narrowness)

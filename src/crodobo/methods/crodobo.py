@@ -92,7 +92,7 @@ class CroDoBo(Method):
     def make_guard(self) -> Guard | Watch:
         if self.settings.plain or not self.protected:
             return super().make_guard()
-        return Watch(self.learners, self.source, own=1 - self.settings.running_weight)
+        return Watch(self.learners, self.source, self.augment, own=1 - self.settings.running_weight)
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         lesson = self.guard.lesson if isinstance(self.guard, Watch) else Lesson()
@@ -124,6 +124,8 @@ class CroDoBo(Method):
         # 3.2.2  Co-supervision: exchange pseudo-labels before any learner is updated, then update all.
         peers = average_of_peers([each.probabilities for each in passes])
         guesses = average_of_peers([each.guess for each in passes])
+        if isinstance(self.guard, Watch):
+            self.guard.note_weak([each.probabilities for each in passes])
 
         def update(learner: Learner, objective: Objective, first: FirstPass, peer: Tensor, guess: Tensor) -> bool:
             if objective.mixes and second is not None and first.source is not None:

@@ -14,11 +14,16 @@ from crodobo.core.prediction import Prediction, agreement_of
 from crodobo.core.source import Source
 from crodobo.engine import Engine
 from crodobo.nn.backbones import build_backbone
+from crodobo.nn.layer_statistics import Moments, running
 from crodobo.nn.network import Encoded, Network
 from crodobo.nn.normalisation import batch_norms, batch_statistics, mixed_statistics, running_weight
-from crodobo.nn.target_statistics import Moments, QueryNorm, TargetStatistics, running
+from crodobo.nn.target_statistics import QueryNorm, TargetStatistics
 from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
+
+GENTLE = 0.1  # scale of the backbone's learning rate up to which its features hardly move
+# How far one source sample moves the moments of its class: the faster the weights change, the farther.
+MOMENTUM, GENTLE_MOMENTUM = 0.05, 0.01
 
 Part = TypeVar("Part", bound=nn.Module)
 
@@ -107,12 +112,18 @@ class Learner:
         """The weights that an update changes."""
         return [weight for group in self.optimiser.param_groups for weight in group["params"]]
 
+    @property
+    def gentle(self) -> bool:
+        """Whether the backbone learns so slowly that its features hardly move."""
+        return self.backbone_lr_scale <= GENTLE
+
     def keep_target_statistics(self, prior: Tensor, batches: Iterable[tuple[Tensor, Tensor]]) -> TargetStatistics:
         """Keep the target's BatchNorm statistics apart from the source's.
 
         `prior` is the class mix of the source. Labelled `batches` of it tell what the classes do to the statistics.
         """
-        self.target = TargetStatistics(self._norms, prior)
+        momentum = GENTLE_MOMENTUM if self.gentle else MOMENTUM
+        self.target = TargetStatistics(self._norms, prior, momentum)
         for images, labels in batches:
             with torch.no_grad(), self.target.source(labels):
                 self.forward(images)

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from crodobo.ledger.entry import now
+from crodobo.nn.layer_statistics import Moments
 from crodobo.nn.learner import Learner
-from crodobo.nn.target_statistics import Moments
 from crodobo.session.history import Rollback
 from crodobo.session.processed import Processed
 

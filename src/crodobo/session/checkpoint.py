@@ -15,7 +15,7 @@ from crodobo.storage.files import unfinished_name
 from crodobo.storage.tensors import UnreadableTensors, load_tensors, save_tensors
 
 Tensors = dict[str, Tensor]
-FORMAT = 7
+FORMAT = 8
 NAME = "checkpoint.safetensors"
 STAMP = "stamp"  # the key of the data's stamp in an identity
 

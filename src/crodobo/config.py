@@ -109,12 +109,15 @@ class Settings(BaseModel):
             raise BadSettings(problem, settings=(str(first["loc"][0]),)) from None
 
 
+BUILT_IN = ("small", "small-groupnorm")  # backbones that need no other package
+
+
 class LearnerSettings(Settings):
     """A learner: its network and how it learns."""
 
     TITLE = "Learners"
 
-    backbone: str = setting("small", "Network: small, a timm name, or torchvision/NAME.")
+    backbone: str = setting("small", "Network: small, small-groupnorm, a timm name, or torchvision/NAME.")
     pretrained: bool = setting(False, "Start from the library's pretrained weights.", "--pretrained/--random")
     weights: Path | None = setting(None, "Initial backbone weights (.safetensors, .pth).", metavar="FILE")
     lr: AboveZero = setting(8e-4, "Learning rate of new layers.")

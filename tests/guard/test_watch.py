@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from crodobo import CroDoBo, Prediction, Query, Source
 from crodobo.config import LearnerSettings
@@ -454,11 +454,9 @@ def test_a_single_learner_is_protected_too(make: Make) -> None:
     assert any(ask(method, draw(seed, **NEAR)[0]).adaptation.restored for seed in range(10, 14))
 
 
-def test_a_network_without_batchnorm_is_protected_too(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(nn, "BatchNorm2d", lambda channels: nn.GroupNorm(4, channels))
-        patched.setattr(nn, "BatchNorm1d", nn.LayerNorm)
-        method = CroDoBo(source, learners=2, threads=1, warmup=30, warmup_batch=32, lr=3e-3)
+def test_a_network_without_batchnorm_is_protected_too(source: Source) -> None:
+    options = {"warmup": 30, "warmup_batch": 32, "lr": 3e-3}
+    method = CroDoBo(source, learners=2, threads=1, backbone="small-groupnorm", **options)
     assert not any("running" in name for name in method.state())
     for seed in range(3):
         images, labels = draw(seed, **NEAR)

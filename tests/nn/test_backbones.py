@@ -29,6 +29,7 @@ def features(backbone: Backbone, images: Tensor) -> Tensor:
         ("small", (1, 32, 32), 128),
         ("small", (3, 20, 28), 128),
         ("small", (4, 16, 16), 128),
+        ("small-groupnorm", (1, 32, 32), 128),
         ("resnet18", (1, 32, 32), 512),
         ("resnet18", (3, 32, 32), 512),
         ("vit_tiny_patch16_224", (3, 32, 32), 192),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from crodobo.cli.options import IMAGES, RUN, SETTINGS
-from crodobo.config import DataSettings, MethodSettings, nearest
+from crodobo.config import BUILT_IN, DataSettings, MethodSettings, nearest
 from crodobo.errors import BadSettings
 
 OWN_SIZE = 224  # pixels of the user's own images, for a backbone other than the small one
@@ -65,7 +65,7 @@ def choose(values: dict[str, Any], sides: Sequence[str] = ("source", "target")) 
     else:
         if not set(sides) <= data.keys():
             check_benchmark(benchmark)
-        if data and options.get("backbone", "small") != "small":
+        if data and options.get("backbone", "small") not in BUILT_IN:
             run.setdefault("image_size", OWN_SIZE)
     if data or views or usual.run:
         run["data"] = DataSettings.of(**data, **({"views": views} if views else {}))

@@ -1,10 +1,12 @@
 """Feature networks by name: the built-in small ResNet, timm's networks, torchvision's.
 
 small                   built in, for images of about 32 pixels
+small-groupnorm         the same without BatchNorm, for streams in strong bursts
 resnet18, hrnet_w48 …   any classification network of timm
 torchvision/NAME        any classification network of torchvision
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import crodobo.core.torchvision_shim  # noqa: F401
-from crodobo.config import nearest
+from crodobo.config import BUILT_IN, nearest
 from crodobo.errors import BadSettings, BadWeights
 from crodobo.nn.hub import download
 from crodobo.nn.weights import read_weights
@@ -24,6 +26,7 @@ IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
 # The names of classifiers in weights files. They are not loaded.
 HEADS: tuple[str, ...] = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "last_linear.", "classif.")
 HEADS += ("AuxLogits.", "aux1.", "aux2.")
+GROUPS = 8  # of channels that GroupNorm normalises together
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Backbone:
     mean: tuple[float, ...]  # one per channel, or one for all
     std: tuple[float, ...]
     pretrained: bool
+    batch_norm: bool = True  # whether the layers after it may use BatchNorm
 
 
 def build_backbone(
@@ -52,12 +56,13 @@ def build_backbone(
     mean, std = IMAGENET_MEAN, IMAGENET_STD
     network: nn.Module
     try:
-        if name == "small":
+        if name in BUILT_IN:
             if pretrained:
-                problem = "The built-in backbone `small` has no pretrained weights."
+                problem = f"The built-in backbone `{name}` has no pretrained weights."
                 remedy = "Start from random weights, or choose another backbone."
                 raise BadSettings(problem, remedy, settings=("pretrained", "backbone"))
-            network, mean, std = SmallResNet(shape[0]), (0.5,), (0.5,)
+            norm = nn.BatchNorm2d if name == "small" else partial(nn.GroupNorm, GROUPS)
+            network, mean, std = SmallResNet(shape[0], norm), (0.5,), (0.5,)
         elif "/" in name:
             network = _torchvision_network(name, shape, pretrained)
         else:
@@ -69,12 +74,12 @@ def build_backbone(
     features = _count_features(network, name, shape)
     if shape[0] != 3:  # the statistics are for three channels: use their mean for all
         mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
-    return Backbone(network, features, mean, std, pretrained or weights is not None)
+    return Backbone(network, features, mean, std, pretrained or weights is not None, name != "small-groupnorm")
 
 
 def check_backbone(name: str) -> None:
     """Refuse a name that no network has, and suggest the nearest."""
-    if name == "small":
+    if name in BUILT_IN:
         return
     if "/" in name:
         from torchvision import models
@@ -83,7 +88,7 @@ def check_backbone(name: str) -> None:
     else:
         import timm
 
-        network, known = name.split(".")[0], ["small", *timm.list_models()]
+        network, known = name.split(".")[0], [*BUILT_IN, *timm.list_models()]
     if network not in known:
         near = nearest(name, known, most=2)
         usual = "Use small, a timm name, or torchvision/NAME; timm.list_models() lists timm's names."
@@ -92,14 +97,18 @@ def check_backbone(name: str) -> None:
 
 
 class SmallResNet(nn.Module):
-    """A residual network for images of about 32 pixels: three blocks, 32 to 128 channels."""
+    """A residual network for images of about 32 pixels: three blocks, 32 to 128 channels.
 
-    def __init__(self, channels: int, width: int = 32) -> None:
+    `norm` makes a normalisation layer for a number of channels.
+    """
+
+    def __init__(self, channels: int, norm: Callable[[int], nn.Module], width: int = 32) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+            nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False), norm(width), nn.ReLU(inplace=True)
         )
-        self.blocks = nn.Sequential(Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2))
+        sizes = [(width, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)]
+        self.blocks = nn.Sequential(*(Block(*size, norm) for size in sizes))
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.blocks(self.stem(images))
@@ -109,18 +118,18 @@ class SmallResNet(nn.Module):
 class Block(nn.Module):
     """Two 3×3 convolutions around a shortcut."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
         self.residual = nn.Sequential(
             nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(outputs),
+            norm(outputs),
             nn.ReLU(inplace=True),
             nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
-            nn.BatchNorm2d(outputs),
+            norm(outputs),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.relu(self.residual(inputs) + self.shortcut(inputs))

@@ -21,7 +21,7 @@ class Encoded(NamedTuple):
 
 
 class Network(nn.Module):
-    """Pixels → backbone → bottleneck of 256 with BatchNorm → weight-normalised linear classifier."""
+    """Pixels → backbone → bottleneck of 256 with BatchNorm (or LayerNorm) → weight-normalised linear classifier."""
 
     def __init__(self, backbone: Backbone, classes: int, bottleneck: int = 256) -> None:
         super().__init__()
@@ -31,7 +31,8 @@ class Network(nn.Module):
         self.register_buffer("std", torch.tensor(backbone.std)[:, None, None])
         self.backbone = backbone.network
         self.width = bottleneck  # of the features that methods see
-        self.bottleneck = nn.Sequential(nn.Linear(backbone.features, bottleneck), nn.BatchNorm1d(bottleneck))
+        norm = nn.BatchNorm1d(bottleneck) if backbone.batch_norm else nn.LayerNorm(bottleneck)
+        self.bottleneck = nn.Sequential(nn.Linear(backbone.features, bottleneck), norm)
         self.classifier = weight_norm(nn.Linear(bottleneck, classes))
 
     def encode(self, images: Tensor) -> Encoded:

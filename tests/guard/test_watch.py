@@ -336,6 +336,36 @@ def test_harmed_learners_are_restored_within_a_few_mixed_queries(
     assert predictions[-1].adaptation.predicted_only is None
 
 
+def test_a_copy_of_harmed_weights_is_left_behind_also_by_short_queries(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen samples cannot show that a copy is harmed too, so the next one is older."""
+    monkeypatch.setattr("crodobo.guard.way_back.EVERY", 3)
+    method = make(parallel=False)
+    for seed in range(6):
+        ask(method, draw(seed, 16, **NEAR)[0])
+    take_all_for_one_class(method)
+    assert isinstance(method.guard, Watch)
+    method.guard.way_back.copy_if_due()
+    told = [ask(method, draw(seed, 16, **NEAR)[0]).adaptation.restored for seed in range(20, 44)]
+    assert 1 <= sum(map(bool, told)) <= 3, "not again and again"
+    images, labels = draw(999, 256, **NEAR)
+    assert accuracy(method.predict(images), labels) > 0.9
+
+
+def test_undoing_after_a_restart_loses_nothing_older_than_the_checkpoint(make: Make) -> None:
+    method, again = make(parallel=False), make(parallel=False)
+    for seed in range(4):
+        ask(method, draw(seed, **NEAR)[0])
+    again.load_state(copied(method))
+    stored = weights(again)
+    for seed in range(4, 7):
+        ask(again, draw(seed, **NEAR)[0])
+    assert isinstance(again.guard, Watch)
+    assert again.guard.way_back.to_old_weights() == "from 3 learned queries ago"
+    assert torch.equal(weights(again), stored)
+
+
 def test_harmed_learners_do_not_answer(make: Make) -> None:
     """The reference predicts for them, before anything was restored."""
     method = make()
@@ -440,6 +470,33 @@ def test_queries_of_every_kind_are_answered_in_either_order(make: Make, order: s
     assert all(answer.probabilities.isfinite().all() for answer in answers)
     assert [answer.adaptation.predicted_only for answer in answers[:3]] == [None, None, "few samples"]
     assert answers[4].adaptation.predicted_only == "few classes"
+
+
+# Queries that may be learned in part
+
+
+@pytest.mark.parametrize("learned", [1, 4])
+def test_of_a_query_with_few_samples_that_may_be_learned_nothing_is_learned(make: Make, learned: int) -> None:
+    """The statistics follow as slowly as a query of so few samples would let them."""
+    method = make(parallel=False)
+    ask(method, draw(0, **NEAR)[0])
+    before = [each.var.clone() for learner in method.learners for each in learner.target.layers]  # type: ignore[union-attr]
+    rows = torch.arange(SIZE) < learned
+    reasons = {ask(method, draw(seed, **NEAR)[0], rows=rows).adaptation.predicted_only for seed in range(1, 13)}
+    after = [each.var for learner in method.learners for each in learner.target.layers]  # type: ignore[union-attr]
+    assert reasons == {"few samples"}
+    assert all(float((new / old).median()) > 0.5 for new, old in zip(after, before, strict=True))
+
+
+def test_a_query_that_may_not_be_learned_at_all_is_predicted(make: Make) -> None:
+    method = make(parallel=False)
+    ask(method, draw(0, **NEAR)[0])
+    before = copied(method)
+    images, labels = draw(1, **NEAR)
+    prediction = ask(method, images, rows=torch.zeros(SIZE, dtype=torch.bool))
+    assert prediction.adaptation.predicted_only == "not asked to adapt"
+    assert accuracy(prediction, labels) > 0.9
+    assert not differing(before, method.state())
 
 
 # Other networks and sources

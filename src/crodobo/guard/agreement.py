@@ -29,7 +29,8 @@ class Agreement:
         self.mix = ClassMix(len(prior), recent)
         self.votes = ClassMix(len(prior), recent)  # the mix of the most probable classes: unsure learners seem mixed
         self.agreed = torch.zeros(2, dtype=torch.float64)  # samples on which they agree, and all samples
-        self.usual = prior.double() * RECENT  # samples of each class over a longer time; at first, the source's
+        self.prior = prior.double()
+        self.usual = self.prior * RECENT  # samples of each class over a longer time; at first, the source's
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes, by name."""
@@ -66,6 +67,7 @@ class Agreement:
     def clear(self) -> None:
         """Start again."""
         self.agreed.zero_()
+        self.usual.copy_(self.prior * RECENT)
         self.mix.clear()
         self.votes.clear()
 

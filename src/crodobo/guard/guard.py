@@ -34,10 +34,13 @@ SLOW, FAST = 0.02, 0.2  # how far 64 samples move the usual and the recent agree
 
 
 class WeightCopy:
-    """A copy of the learners' weights and statistics after a number of queries, in memory only."""
+    """A copy of the learners' weights and statistics after a number of queries, in memory only.
 
-    def __init__(self, learners: list[Learner], queries: int) -> None:
-        self.queries = queries
+    `stored` says that they are those of a checkpoint.
+    """
+
+    def __init__(self, learners: list[Learner], queries: int, stored: bool = False) -> None:
+        self.queries, self.stored = queries, stored
         self._copies = [{name: value.clone() for name, value in weights_of(learner).items()} for learner in learners]
 
     @torch.no_grad()

@@ -16,6 +16,7 @@ class Found(NamedTuple):
     """What was found in a query."""
 
     samples: int
+    learned: int  # samples that may be learned; the running statistics follow only these
     mix: Tensor | None  # its classes, if they are fewer than usual
     narrowness: float
     far: bool  # whether it is of another domain than the stream so far
@@ -25,25 +26,30 @@ class Found(NamedTuple):
 
 def choose_norm(found: Found, own: float, domain: Domain, blindness: float) -> QueryNorm:
     """Which statistics a query gets. `own` is the weight of a mixed query's own statistics at prediction."""
-    count, missed = found.samples, found.missed
+    missed, shown, learned_own = found.missed, own * trust(found.samples), trust(found.learned)
     if found.far:  # the running statistics are of another domain
-        share = count / (count + NEW) if count > 1 else 0.0
-        return QueryNorm(found.mix, share, share, share if found.new else 0.0)
-    usual = MOMENTUM * min(1.0, count / FULL)
+        share, learned = of_new(found.samples), of_new(found.learned)
+        return QueryNorm(found.mix, share, learned, learned if found.new else 0.0)
+    usual = MOMENTUM * min(1.0, found.learned / FULL)
     if found.mix is not None:
-        return QueryNorm(found.mix, own * trust(count) * sharing(found.narrowness), trust(count), usual)
+        return QueryNorm(found.mix, shown * sharing(found.narrowness), learned_own, usual)
     # At first the source counts as one query; as more if it is near and a burst might have been missed.
     remote = domain.remote
     trusted = 1.0 if remote else (1 - blindness) * (1 - missed)
-    momentum = max(usual, trusted * count / (float(domain.samples) + count + FULL))
+    momentum = max(usual, trusted * found.learned / (float(domain.samples) + found.learned + FULL))
     if remote:
-        return QueryNorm(None, own * trust(count) * (1 - missed), trust(count), momentum * max(SLOWEST, 1 - missed))
-    return QueryNorm(None, own * trust(count), trust(count), momentum * (1 - missed), doubt=missed)
+        return QueryNorm(None, shown * (1 - missed), learned_own, momentum * max(SLOWEST, 1 - missed))
+    return QueryNorm(None, shown, learned_own, momentum * (1 - missed), doubt=missed)
+
+
+def of_new(count: int) -> float:
+    """The weight of the first samples of another domain."""
+    return count / (count + NEW) if count > 1 else 0.0
 
 
 def trust(count: int) -> float:
     """How far the own statistics of a query of `count` samples are to be trusted."""
-    return min(1.0, (count - 1) / (OWN_TRUST - 1))
+    return min(1.0, max(0, count - 1) / (OWN_TRUST - 1))
 
 
 def sharing(narrowness: float) -> float:

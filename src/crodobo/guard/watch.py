@@ -81,16 +81,16 @@ class Watch:
         self._view: View | None = None
         self._weak: Tensor | None = None  # predictions of the weak view, made while the query was learned
 
-    def before(self, images: Tensor, engine: Engine) -> Adaptation:
-        """Examine a query. Sets how the learners normalise it, and `lesson`."""
+    def before(self, images: Tensor, engine: Engine, learned: int) -> Adaptation:
+        """Examine a query, `learned` samples of which may be learned. Sets how it is normalised, and `lesson`."""
         look = self.reference.look(some(images, EXAMINED), engine)
         self.bursts.blindness.fill_(self._blindness(look))
         restored = self._test_spread(look)
-        view = self._view = self._examine(images, look, engine)
+        view = self._view = self._examine(images, look, engine, learned)
         self._follow(len(images), view)
         for learner in self.learners:
             learner.query_norm = view.norm
-        self.lesson = self._decide(len(images), view)
+        self.lesson = self._decide(learned, view)
         return Adaptation(predicted_only=self.lesson.reason, restored=restored)
 
     def before_answer(self, images: Tensor, engine: Engine) -> None:
@@ -117,7 +117,9 @@ class Watch:
         if prediction.adaptation.restored:
             self.estimator.clear()
             weak = None
-        if prediction.adaptation.predicted_only != "unlike earlier queries":
+        elif prediction.adaptation.predicted_only is None:
+            self.way_back.copy_if_due()
+        if self._view and not self._view.far:
             self.estimator.add(prediction)
         if self.estimator.enough and not self.estimator.calibrated:
             self.estimator.calibrate(self.reference.learners, self.source, engine)
@@ -178,8 +180,8 @@ class Watch:
         found = self.bursts.certainty(self._blindness(look), None)
         return self._undo() if found > UNDONE and self.way_back.unproven else None
 
-    def _examine(self, images: Tensor, look: Look, engine: Engine) -> View:
-        count, far = len(images), self.domain.is_far(look)
+    def _examine(self, images: Tensor, look: Look, engine: Engine, learned: int = 0) -> View:
+        far = self.domain.is_far(look)
         new = self.domain.changes(far)
         theirs = self.seen_by_reference.narrowness(mean(look.probabilities))
         mixed = not self.domain.remote and self._looks_mixed(look)
@@ -191,7 +193,7 @@ class Watch:
             if narrowness > NARROW:
                 mix = self.seen_by_learners.unbiased(mine).mean(dim=0)
         missed = self._missed(look)
-        found = Found(count, mix, narrowness, far, new, missed)
+        found = Found(len(images), learned, mix, narrowness, far, new, missed)
         norm = choose_norm(found, self.own, self.domain, float(self.bursts.blindness))
         return View(norm, look, mine, far, new, mixed, narrowness, missed)
 
@@ -321,7 +323,8 @@ class Watch:
             if not name.startswith("reference."):
                 value.copy_(state[name])
         self.reference.load_state(with_prefix("reference.", state))
-        self.way_back.copies, self._view, self._weak = (), None, None
+        self.way_back.continue_from_checkpoint()
+        self._view = self._weak = None
 
     def snapshot(self) -> tuple[WeightCopy, ...]:
         """The copies of earlier weights, which nothing changes after they are made."""

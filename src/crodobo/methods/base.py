@@ -143,6 +143,8 @@ class Method(ABC):
             Which samples may be learned, as booleans; all of them if not given. All samples are predicted.
         """
         query.check(self.source.shape)
+        if rows is not None and not rows.any():
+            return replace(self.predict(query), adaptation=Adaptation(predicted_only="not asked to adapt"))
         images = query.pixels()
         largest = max(self.largest, len(images))
         learned = len(images) if rows is None else int(rows.sum())
@@ -165,7 +167,10 @@ class Method(ABC):
         learned = images if rows is None else query.own(images[rows])
         if not self.guard:
             return self._plain_step(query, images, learned, order)
-        found = self.guard.before(images, self.engine)
+        if isinstance(self.guard, Watch):
+            found = self.guard.before(images, self.engine, len(learned))
+        else:
+            found = self.guard.before(images, self.engine)
         if found.predicted_only and isinstance(self.guard, Guard):
             prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
         else:

@@ -13,7 +13,7 @@ const STATES = {
   loading: ["The service is reading the source.", "warn", true],
   "warming up": ["The learners are learning the source.", "warn", true],
   proving: ["The service burns a test query, then searches all memory for traces of it.", "warn", true],
-  ready: ["Each query is learned, answered and burned.", "good"],
+  ready: ["Each query is answered and burned, and learned where that is safe.", "good"],
   paused: ["Queries are answered and burned, but not learned.", "warn"],
   draining: ["The service is shutting down after it answers the requests it has admitted.", "warn", true],
   failed: ["The service has failed. Its log says why.", "bad"],

@@ -145,6 +145,16 @@ def test_the_accuracy_is_unknown_in_a_domain_that_is_not_trusted(
     assert watch.estimate is None, "far from the source"
 
 
+def test_the_accuracy_is_unknown_for_short_queries(method: CroDoBo, source: Source) -> None:
+    """Learners that were measured on full batches agree less on short ones, whatever their accuracy."""
+    ask(method, source, times=2)
+    assert watch_of(method).estimate
+    for part in torch.arange(len(source)).repeat(8).split(10):
+        with Query(source.images[part]) as query:
+            prediction = method.step(query)
+    assert prediction.estimate is None
+
+
 def test_a_checkpoint_holds_the_estimate(method: CroDoBo, source: Source) -> None:
     ask(method, source, times=2)
     other = CroDoBo(source, learners=2, warmup=0)

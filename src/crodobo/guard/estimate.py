@@ -8,7 +8,7 @@ learners. It is measured on labelled samples of the source under shifts of growi
 
 The scatter around this gives the interval. It grows with the disagreement. The estimate is wrong if the learners make
 the same mistakes, which no shift of the source may have shown. Where that is likely, the accuracy is unknown. So it is
-if the last samples are of few classes: what holds for all classes does not hold for each.
+if the last samples are of few classes, because what holds for all classes does not hold for each, and in short queries.
 """
 
 import torch
@@ -24,6 +24,7 @@ from crodobo.nn.learner import Learner, average
 from crodobo.views.shifts import shifts
 
 RECENT, LEAST = 256, 64  # samples that an estimate covers, and the fewest for which there is one
+SHORT = 32  # mean size of queries below which learners that were measured on full batches say too little
 USED, BATCH = 256, 64  # samples of the source that are shifted, and how many at a time
 RIDGE = 0.5  # how strongly the accuracy is drawn to the agreement, in batches
 WIDTH = 1.64  # half of the interval in standard deviations: 90 % of a normal distribution
@@ -47,7 +48,8 @@ class Estimator:
     def __init__(self, prior: Tensor) -> None:
         self.mix = ClassMix(len(prior), RECENT)  # of the predicted classes
         self.narrow = 1 / (1 + WIDE * (1 / float(prior.square().sum()) - 1))  # chance of two samples to be of a class
-        self.recent = torch.zeros(3, dtype=torch.float64)  # samples, and the sums of their agreement and confidence
+        # Samples, and the sums of their agreement, of their confidence, and of the size of their queries.
+        self.recent = torch.zeros(4, dtype=torch.float64)
         self.weights = torch.zeros(3, dtype=torch.float64)  # of 1, agreement and confidence
         self.usual = torch.zeros(2, dtype=torch.float64)  # the confidence that goes with an agreement
         self.scatter = torch.zeros(2, dtype=torch.float64)  # variances of accuracy and confidence; 0 before the fit
@@ -94,7 +96,9 @@ class Estimator:
         if prediction.agreement is None:
             return
         count = len(prediction.probabilities)
-        means = torch.tensor([1.0, prediction.agreement, float(prediction.confidence.mean())], dtype=torch.float64)
+        means = torch.tensor(
+            [1.0, prediction.agreement, float(prediction.confidence.mean()), count], dtype=torch.float64
+        )
         self.recent *= max(0.0, min(1.0, (RECENT - count) / max(1.0, float(self.recent[0]))))
         self.recent += min(count, RECENT) * means
         self.mix.add(F.one_hot(prediction.labels, prediction.probabilities.shape[1]).float())
@@ -108,7 +112,9 @@ class Estimator:
         """The accuracy on the last samples; None if it is unknown."""
         if not (self.enough and self.calibrated) or self.mix.same > self.narrow:
             return None
-        _, agreement, confidence = self.recent / self.recent[0]
+        _, agreement, confidence, size = self.recent / self.recent[0]
+        if size < SHORT:
+            return None
         doubt = disagreement(agreement)
         unusual = float(confidence - agreement - self.usual[0] - self.usual[1] * agreement)
         if abs(unusual) > UNSEEN * float((self.scatter[1] * doubt).sqrt()):

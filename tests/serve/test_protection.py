@@ -59,7 +59,9 @@ def protected(serve: "Serve", tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("protected")
     file = folder / "keys.json"
     key = add_key(file, "admin", "admin")
-    with serve(folder / "state", "--keys", str(file), "--keep-states", "3", "--keep-every", "1") as served:
+    learn_all = "--plain"  # the watch would not learn random images that unsure learners meet
+    options = ("--keep-states", "3", "--keep-every", "1", learn_all)
+    with serve(folder / "state", "--keys", str(file), *options) as served:
         one = Protected(served, file)
         one.keys["admin"] = key
         yield one

@@ -30,7 +30,7 @@ Make = Callable[..., Service]
 def make(public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """A service that is loaded; with the same state each time."""
     monkeypatch.setenv("CRODOBO_CACHE", str(tmp_path / "cache"))
-    options = get_method("crodobo").Settings.of(warmup=1, warmup_batch=4, burn="standard", parallel=False)
+    options = get_method("crodobo").Settings.of(plain=True, warmup=1, warmup_batch=4, burn="standard", parallel=False)
 
     def make(source: Path = public, fresh: bool = False, **settings: int) -> Service:
         data = DataSettings.of(source=source, grey=True)

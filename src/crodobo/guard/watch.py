@@ -82,7 +82,7 @@ class Watch:
         self._weak: Tensor | None = None  # predictions of the weak view, made while the query was learned
 
     def before(self, images: Tensor, engine: Engine, learned: int) -> Adaptation:
-        """Examine a query, `learned` samples of which may be learned. Sets how it is normalised, and `lesson`."""
+        """Examine a query with `learned` samples to learn from. Sets how it is normalised, and `lesson`."""
         look = self.reference.look(some(images, EXAMINED), engine)
         self.bursts.blindness.fill_(self._blindness(look))
         restored = self._test_spread(look)

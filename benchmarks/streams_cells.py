@@ -18,7 +18,7 @@ from crodobo.methods import get_method
 from crodobo.session.warm_start import load_warm_start, make_method, warm_learners
 from crodobo.storage.lock import locked_file
 
-FORMAT = 1  # of a cell's record; cells of another format are measured again
+FORMAT = 2  # of a cell's record; cells of another format are measured again
 LEARNERS = 2  # in a warm start, shared by all methods
 FULL = 64  # the usual query size; smaller queries get fewer samples
 FEW_SAMPLES = 1280
@@ -151,8 +151,9 @@ class Cell:
         return LEARNERS * MethodSettings.of(**pair.options).warmup * FULL * METHODS["source-only"].cost * pair.cost
 
     def warm_start(self, folder: Path) -> Path:
-        """The file of the warm start that all methods of a pair and seed share."""
-        return folder / "warm-starts" / f"{self.pair}-seed{self.seed}.safetensors"
+        """The file of the warm start that all methods of a pair and seed share, but for the published algorithm."""
+        published = "-plain" if self.options.get("plain") else ""
+        return folder / "warm-starts" / f"{self.pair}{published}-seed{self.seed}.safetensors"
 
     @property
     def urgency(self) -> tuple[int, ...]:
@@ -203,7 +204,8 @@ def measure(cell: Cell, places: Places, folder: Path, parallel: bool = True) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked_file(path.with_suffix(".lock")):  # another process may be making the same warm start
         if not path.exists():
-            warm_learners(benchmark, MethodSettings.of(**pair.options | shared | {"learners": LEARNERS}), path=path)
+            common = {name: value for name, value in cell.options.items() if name in MethodSettings.model_fields}
+            warm_learners(benchmark, MethodSettings.of(**common | shared | {"learners": LEARNERS}), path=path)
     learners, _ = load_warm_start(path, benchmark, settings)
     method = make_method(kind, benchmark, learners, settings)
     method.expect(-(-len(benchmark.labels) // cell.size))

@@ -9,7 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticUndefined
 
 from crodobo.errors import BadSettings
@@ -110,6 +119,27 @@ class Settings(BaseModel):
 
 
 BUILT_IN = ("small", "small-groupnorm")  # backbones that need no other package
+# Parts of source views, in the order in which they are applied: what moves the object, what paints it, what is behind
+# it, the style.
+SOURCE_VIEWS = ("strong", "zoom", "colours", "background", "style")
+AS_PUBLISHED = {"steps": 1, "source_views": "plain", "predict_views": 1}  # what `plain` means beside the protection
+
+
+def source_view_names(text: str) -> tuple[str, ...]:
+    """The names in the setting of the source views, in the order of `SOURCE_VIEWS`.
+
+    >>> source_view_names("colours + zoom"), source_view_names("auto")
+    (('zoom', 'colours'), ('auto',))
+    """
+    names = [name.strip() for name in text.split("+")]
+    if len(names) == 1 and names[0] in ("auto", "plain", "mixed"):
+        return tuple(names)
+    for name in names:
+        if name not in SOURCE_VIEWS:
+            near = nearest(name, ("auto", "plain", "mixed", *SOURCE_VIEWS))
+            known = f"use auto, plain or mixed, or join {', '.join(SOURCE_VIEWS)} with +"
+            raise ValueError(f"there is no source view {name!r}; {f'did you mean {near}?' if near else known}")
+    return tuple(part for part in SOURCE_VIEWS if part in names)
 
 
 class LearnerSettings(Settings):
@@ -122,13 +152,38 @@ class LearnerSettings(Settings):
     weights: Path | None = setting(None, "Initial backbone weights (.safetensors, .pth).", metavar="FILE")
     lr: AboveZero = setting(8e-4, "Learning rate of new layers.")
     backbone_lr_scale: NonNegative | None = setting(
-        None, "Factor on the learning rate for the backbone; if not set, 0.01 pretrained and 1 random."
+        None, "Factor on the learning rate for the backbone; if not set, 1 for a random and 0.1 for a pretrained one."
+    )
+    frozen: Fraction = setting(
+        0.0, "Share of the backbone's parameters, from its first layer, that do not learn. Saves time."
     )
     weight_decay: NonNegative = setting(5e-4, "Weight decay.")
     norm: Norm = setting("mixed", "BatchNorm statistics at prediction.", by_method=True)
     running_weight: Fraction = setting(0.8, "Weight of the running statistics in `mixed`.")
     warmup: int = setting(300, "Training steps on the source before the stream.", ge=0)
     warmup_batch: int = setting(64, "Source images in a warm-up step.", ge=2)
+    source_views: str = setting(
+        "auto",
+        "How source images are changed before they are learned: plain, mixed, any of strong, zoom, colours, background "
+        "and style, joined by +; or auto, chosen by what source and target look like.",
+        metavar="VIEWS",
+    )
+    plain: bool = setting(
+        False,
+        "Run crodobo exactly as published: no protection from bursts and short queries, one step, plain views.",
+    )
+
+    @field_validator("source_views")
+    @classmethod
+    def _known_views(cls, text: str) -> str:
+        return "+".join(source_view_names(text))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_published(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or str(given.get("plain", False)).lower() not in ("true", "1", "yes", "on"):
+            return given
+        return {name: value for name, value in AS_PUBLISHED.items() if name in cls.model_fields} | given
 
 
 class MethodSettings(LearnerSettings):
@@ -145,7 +200,13 @@ class MethodSettings(LearnerSettings):
         "overwritten. off: nothing is overwritten, and methods may keep target data.",
     )
     guard: bool = setting(True, "Predict harmful queries only, and restore earlier weights where learning did harm.")
-    plain: bool = setting(False, "Run crodobo exactly as published, without protection from bursts and short queries.")
+    steps: Positive = setting(4, "Learning steps per query, each with a new bootstrap and new views.")
+    budget: AboveZero | None = setting(
+        None, "Take as many steps per query as fit into this time, at least one.", metavar="SECONDS"
+    )
+    predict_views: Positive = setting(
+        2, "Views that a prediction is the mean of: the image; its mirror image, if flips are allowed; crops.", le=6
+    )
     parallel: bool = setting(True, "Run the learners in threads, or one after the other.", "--parallel/--sequence")
     threads: Positive | None = setting(None, "Threads inside an operation; if not set, cores divided by learners.")
 

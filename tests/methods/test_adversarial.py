@@ -63,7 +63,7 @@ class Watched:
     """A step of a method up to its gradients: encodings, loss and labels. No weight changes."""
 
     def __init__(self, name: str, source: Source, images: Tensor, steps: int, **settings: Any) -> None:
-        method = REGISTRY[name](source, warmup=0, threads=1, **settings)
+        method = REGISTRY[name](source, warmup=0, threads=1, steps=1, **settings)
         method.expect(10)
         method.steps = steps
         learner = method.learners[0]
@@ -131,7 +131,7 @@ def test_at_the_start_the_features_get_no_reversed_gradient(
 def test_the_adversary_learns_and_is_reproducible(
     name: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    first, second = (REGISTRY[name](source, learners=2, warmup=0, threads=1) for _ in range(2))
+    first, second = (REGISTRY[name](source, learners=2, warmup=0, threads=1, steps=1) for _ in range(2))
     before = [
         [weight.clone() for weight in learner.part("adversary").parameters()]
         for method in (first, second)
@@ -149,7 +149,7 @@ def test_a_discriminator_learns_to_recognise_a_different_domain(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     """Without reversal the features do not hide the domain."""
-    method = REGISTRY["dann"](source, warmup=5, warmup_batch=16, threads=1, ceiling=0.0, norm="running")
+    method = REGISTRY["dann"](source, warmup=5, warmup_batch=16, threads=1, steps=1, ceiling=0.0, norm="running")
     images = 1 - make_images(16)
     for _ in range(15):
         ask(method, images)
@@ -164,7 +164,7 @@ def test_a_discriminator_learns_to_recognise_a_different_domain(
 def test_schedules_fit_a_stream_of_known_length(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    method = SourceOnly(source, warmup=0, threads=1)
+    method = SourceOnly(source, warmup=0, threads=1, steps=1)
     method.expect(4)
     come = [method.progress]
     for seed in range(6):
@@ -174,7 +174,7 @@ def test_schedules_fit_a_stream_of_known_length(
 
 
 def test_schedules_take_100_queries_if_the_length_is_unknown(source: Source) -> None:
-    method = SourceOnly(source, warmup=0, threads=1)
+    method = SourceOnly(source, warmup=0, threads=1, steps=1)
     come = []
     for steps in (0, 1, 50, 99, 100, 101, 5000):
         method.steps = steps
@@ -183,7 +183,7 @@ def test_schedules_take_100_queries_if_the_length_is_unknown(source: Source) -> 
 
 
 def test_a_refused_query_does_not_advance_schedules(source: Source, ask: Callable[..., Any]) -> None:
-    method = SourceOnly(source, warmup=0, threads=1)
+    method = SourceOnly(source, warmup=0, threads=1, steps=1)
     with pytest.raises(BadQuery, match="refused"):
         ask(method, torch.full((2, 1, 16, 16), float("nan")))
     assert method.progress == 0
@@ -192,7 +192,7 @@ def test_a_refused_query_does_not_advance_schedules(source: Source, ask: Callabl
 def test_the_schedule_continues_from_a_checkpoint(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    method, other = (REGISTRY["dann"](source, warmup=0, threads=1) for _ in range(2))
+    method, other = (REGISTRY["dann"](source, warmup=0, threads=1, steps=1) for _ in range(2))
     for seed in range(3):
         ask(method, make_images(4, seed))
     other.load_state(method.state())

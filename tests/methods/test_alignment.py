@@ -63,7 +63,7 @@ def test_steps_match_a_joint_loss(
     by_hand: Any,
     views_of: Any,
 ) -> None:
-    method = REGISTRY[name](source, learners=2, warmup=0, parallel=False, threads=1, **settings)
+    method = REGISTRY[name](source, learners=2, warmup=0, parallel=False, threads=1, steps=1, **settings)
     views = views_of(method)
     hands = [by_hand(method, number) for number in (0, 1)]
     optimisers = [hand.adam(list(hand.network.parameters())) for hand in hands]
@@ -90,7 +90,7 @@ def test_with_weight_zero_the_query_has_no_effect(
     name: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     """Different queries of the same size lead to the same weights as source-only."""
-    settings = {"warmup": 0, "threads": 1}
+    settings = {"warmup": 0, "threads": 1, "steps": 1}
     methods = [REGISTRY[name](source, weight=0.0, **settings) for _ in range(2)]
     methods.append(REGISTRY["source-only"](source, **settings))
     for method, seed in zip(methods, (0, 1, 2), strict=True):
@@ -113,7 +113,7 @@ def test_learning_the_alignment_makes_it_smaller(
 ) -> None:
     images, distances = 0.4 * make_images(24), []
     for used in (0.0, weight):
-        method = REGISTRY[name](source, warmup=5, warmup_batch=16, threads=1, weight=used)
+        method = REGISTRY[name](source, warmup=5, warmup_batch=16, threads=1, steps=1, weight=used)
         for _ in range(8):
             ask(method, images)
         network = by_hand(method).network

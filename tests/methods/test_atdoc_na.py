@@ -53,7 +53,7 @@ def test_a_step_matches_the_formula(
     steps: int, source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
     """The weight of the vote rises from 0 to 0.2."""
-    method, images = ATDOCNA(source, warmup=0, threads=1, burn="off"), make_images(9)
+    method, images = ATDOCNA(source, warmup=0, threads=1, steps=1, burn="off"), make_images(9)
     method.expect(10)
     method.steps = steps
     method.survey(images)
@@ -92,7 +92,7 @@ def test_a_step_matches_the_formula(
 
 
 def test_the_bank_is_filled_once_and_then_updated(source: Source, make_images: Callable[..., Tensor]) -> None:
-    method, images = ATDOCNA(source, learners=2, warmup=0, threads=1, burn="off"), make_images(6)
+    method, images = ATDOCNA(source, learners=2, warmup=0, threads=1, steps=1, burn="off"), make_images(6)
     method.survey(images)
     assert [tuple(each.features.shape) for each in method.banks] == [(6, 256), (6, 256)]
     assert not torch.equal(method.banks[0].features, method.banks[1].features), "learners have banks of their own"

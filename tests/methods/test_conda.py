@@ -45,7 +45,7 @@ def test_steps_match_the_formula(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], by_hand: Any, views_of: Any
 ) -> None:
     """Queries after the first are mixed with the most confident samples of earlier ones."""
-    method = ConDA(source, warmup=0, threads=1, burn="off", buffer=8, mix_weight=0.7)
+    method = ConDA(source, warmup=0, threads=1, steps=1, burn="off", buffer=8, mix_weight=0.7)
     hand, views = by_hand(method), views_of(method)
     optimiser = hand.adam([*hand.network.backbone.parameters(), *hand.network.bottleneck.parameters()])
     kept: list[tuple[float, int, Tensor]] = []
@@ -89,7 +89,7 @@ def test_steps_match_the_formula(
 def test_the_classifier_stays_and_the_source_is_not_needed(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = ConDA(source, warmup=1, warmup_batch=8, threads=1, burn="off")
+    method = ConDA(source, warmup=1, warmup_batch=8, threads=1, steps=1, burn="off")
     monkeypatch.setattr(Source, "bootstrap", lambda *_: pytest.fail("drew from the source"))
     network = method.learners[0].network
     before = {name: weight.clone() for name, weight in network.named_parameters()}
@@ -102,7 +102,7 @@ def test_the_classifier_stays_and_the_source_is_not_needed(
 def test_the_buffer_keeps_copies_of_samples_after_the_query(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    method, images = ConDA(source, warmup=0, threads=1, burn="off"), make_images(5)
+    method, images = ConDA(source, warmup=0, threads=1, steps=1, burn="off"), make_images(5)
     ask(method, images)
     buffer = method.learners[0].part("buffer")
     stored = {tuple(image.flatten().tolist()) for image in buffer.images[buffer.filled]}
@@ -118,7 +118,7 @@ def test_it_is_refused_where_burning_is_on(source: Source) -> None:
 def test_the_buffer_is_part_of_the_state(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    method, other = (ConDA(source, warmup=0, threads=1, burn="off", buffer=8, seed=seed) for seed in (0, 5))
+    method, other = (ConDA(source, warmup=0, threads=1, steps=1, burn="off", buffer=8, seed=seed) for seed in (0, 5))
     for seed in range(2):
         ask(method, make_images(5, seed))
     state = {name: value.clone() for name, value in method.state().items()}
@@ -134,5 +134,5 @@ def test_the_buffer_is_part_of_the_state(
 
 
 def test_the_buffer_never_exceeds_its_size(source: Source) -> None:
-    method = ConDA(source, warmup=0, threads=1, burn="off", buffer=10)
+    method = ConDA(source, warmup=0, threads=1, steps=1, burn="off", buffer=10)
     assert method.learners[0].part("buffer").confidence.numel() <= 10

@@ -12,7 +12,7 @@ from crodobo import Source
 from crodobo.methods.cotta import CoTTA, restore
 from crodobo.views.augment import Augment
 
-WARM = {"warmup": 4, "warmup_batch": 16, "threads": 1}
+WARM = {"warmup": 4, "warmup_batch": 16, "threads": 1, "steps": 1}
 
 
 def copies(method: CoTTA) -> dict[str, dict[str, Tensor]]:

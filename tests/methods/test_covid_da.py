@@ -23,7 +23,7 @@ def test_a_step_matches_the_formula(
     classifiers: int, source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
     weights = {"adversarial_weight": 0.7, "agreement_weight": 1.3}
-    method = COVIDDA(source, warmup=0, threads=1, burn="off", classifiers=classifiers, **weights)
+    method = COVIDDA(source, warmup=0, threads=1, steps=1, burn="off", classifiers=classifiers, **weights)
     method.expect(10)
     method.steps = 4
     images, learner = make_images(6), method.learners[0]
@@ -66,7 +66,7 @@ def test_a_step_matches_the_formula(
 
 
 def test_all_classifiers_and_the_discriminator_learn(source: Source, make_images: Callable[..., Tensor]) -> None:
-    method = COVIDDA(source, learners=2, warmup=0, threads=1, burn="off", classifiers=3)
+    method = COVIDDA(source, learners=2, warmup=0, threads=1, steps=1, burn="off", classifiers=3)
     parts = [
         part
         for learner in method.learners
@@ -83,7 +83,7 @@ def test_each_loss_reaches_the_backbone(source: Source, make_images: Callable[..
     ends = []
     for weights in ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0)):
         options = dict(zip(("adversarial_weight", "agreement_weight"), weights, strict=True))
-        method = COVIDDA(source, warmup=0, threads=1, burn="off", **options)
+        method = COVIDDA(source, warmup=0, threads=1, steps=1, burn="off", **options)
         method.expect(10)
         method.steps = 5
         revisit(method, make_images(6))
@@ -97,7 +97,7 @@ def test_at_the_start_the_discriminator_does_not_reach_the_backbone(
 ) -> None:
     ends = []
     for weight in (1.0, 0.0):
-        method = COVIDDA(source, warmup=0, threads=1, burn="off", adversarial_weight=weight)
+        method = COVIDDA(source, warmup=0, threads=1, steps=1, burn="off", adversarial_weight=weight)
         revisit(method, make_images(6))
         ends.append(method.learners[0].network.backbone.stem[0].weight)
     assert torch.equal(*ends)

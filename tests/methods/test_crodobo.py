@@ -75,7 +75,7 @@ class Plain:
 @pytest.mark.parametrize("learners", [1, 2, 3])
 def test_three_steps_match_a_plain_derivation(learners: int) -> None:
     method = CroDoBo(
-        make_source(), learners=learners, warmup=0, tau=0.5, lam=0.7, augment=IDENTITY, threads=1, plain=True
+        make_source(), learners=learners, warmup=0, tau=0.5, lam=0.7, augment=IDENTITY, threads=1, steps=1, plain=True
     )
     plain = Plain(method)
     kept = []
@@ -138,7 +138,7 @@ def test_single_is_crodobo_with_one_learner() -> None:
     images = torch.rand(6, 1, 16, 16)
     answers = []
     for kind in (CroDoBo, Single):
-        method = kind(make_source(), learners=1, warmup=2, threads=1, plain=True)
+        method = kind(make_source(), learners=1, warmup=2, threads=1, steps=1, plain=True)
         with Query(images.clone()) as query:
             answers.append(method.step(query).probabilities)
     assert torch.equal(*answers)

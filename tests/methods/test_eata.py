@@ -45,7 +45,7 @@ def test_steps_match_the_formula(
     ask: Callable[..., Any],
     normalisation: Callable[..., list[nn.Parameter]],
 ) -> None:
-    options = {"warmup": 12, "warmup_batch": 16, "threads": 1, "fisher_samples": 40}
+    options = {"warmup": 12, "warmup_batch": 16, "threads": 1, "steps": 1, "fisher_samples": 40}
     learner = warm_learner(source, EATASettings(**options))
     drawing = Generator()
     drawing.set_state(learner.generator.get_state())
@@ -127,7 +127,7 @@ def test_without_kept_samples_no_weight_changes(
     ask: Callable[..., Any],
     changed_since: Callable[..., list[str]],
 ) -> None:
-    method = EATA(source, warmup=3, warmup_batch=16, threads=1, fisher_samples=16, **settings)
+    method = EATA(source, warmup=3, warmup_batch=16, threads=1, steps=1, fisher_samples=16, **settings)
     before = {name: value.clone() for name, value in method.state().items()}
     prediction = ask(method, make_images(8))
     assert (prediction.adaptation.kept, prediction.adaptation.skipped) == (0, 0)
@@ -138,14 +138,14 @@ def test_without_kept_samples_no_weight_changes(
 def test_an_entropy_that_is_not_finite_is_counted_as_skipped(
     kind: type[TENT], source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    method = kind(source, warmup=1, warmup_batch=8, threads=1)
+    method = kind(source, warmup=1, warmup_batch=8, threads=1, steps=1)
     with torch.no_grad():
         method.learners[0].network.bottleneck[0].weight[0, 0] = float("nan")
     assert ask(method, make_images(4)).adaptation.skipped == 1
 
 
 def test_the_fisher_information_changes_no_statistic_and_leaves_no_gradient(source: Source) -> None:
-    options = {"warmup": 2, "warmup_batch": 8, "threads": 1, "fisher_samples": 16}
+    options = {"warmup": 2, "warmup_batch": 8, "threads": 1, "steps": 1, "fisher_samples": 16}
     learner = warm_learner(source, EATASettings(**options))
     before = {name: value.clone() for name, value in learner.network.state_dict().items()}
     EATA(source, learners=[learner], **options)

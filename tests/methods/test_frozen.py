@@ -22,7 +22,7 @@ def test_no_query_changes_anything(
     ask: Callable[..., Any],
     changed_since: Callable[..., list[str]],
 ) -> None:
-    method = kind(source, learners=2, warmup=2, warmup_batch=8, threads=1, order=order)
+    method = kind(source, learners=2, warmup=2, warmup_batch=8, threads=1, steps=1, order=order)
     before = {name: value.clone() for name, value in method.state().items()}
     for size in (6, 2, 1):
         ask(method, make_images(size))
@@ -32,7 +32,7 @@ def test_no_query_changes_anything(
 def test_no_adaptation_is_the_network_in_eval_mode(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    method, images = NoAdaptation(source, warmup=3, warmup_batch=8, threads=1), make_images(9)
+    method, images = NoAdaptation(source, warmup=3, warmup_batch=8, threads=1, steps=1), make_images(9)
     prediction = ask(method, images)
     with torch.no_grad():
         expected = torch.softmax(method.learners[0].network.eval()(images), 1)
@@ -50,7 +50,7 @@ def test_bn_statistics_normalises_with_the_mean_and_variance_of_the_query(
     ask: Callable[..., Any],
     with_query_statistics: Callable[..., Tensor],
 ) -> None:
-    method, images = BNStatistics(source, warmup=3, warmup_batch=8, threads=1), make_images(size)
+    method, images = BNStatistics(source, warmup=3, warmup_batch=8, threads=1, steps=1), make_images(size)
     expected = with_query_statistics(method.learners[0].network, images)
     torch.testing.assert_close(ask(method, images).probabilities, expected)
 
@@ -59,7 +59,7 @@ def test_a_query_of_one_is_predicted_as_without_adaptation(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
     answers = [
-        ask(kind(source, warmup=3, warmup_batch=8, threads=1), make_images(1)).probabilities
+        ask(kind(source, warmup=3, warmup_batch=8, threads=1, steps=1), make_images(1)).probabilities
         for kind in (NoAdaptation, BNStatistics)
     ]
     assert torch.equal(*answers)

@@ -130,7 +130,7 @@ def assert_same_weights(method: CroDoBo, plain: Plain) -> None:
 def test_steps_match_the_terms(
     objective: str, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], views_of: Any
 ) -> None:
-    settings = {"warmup": 0, "tau": TAU, "lam": LAM, "parallel": False, "threads": 1, "plain": True}
+    settings = {"warmup": 0, "tau": TAU, "lam": LAM, "parallel": False, "threads": 1, "steps": 1, "plain": True}
     method = CroDoBo(source, learners=2, objective=objective, **settings)
     plain = Plain(method, views_of(method), (OBJECTIVES[objective] * 2)[:2], with_source=True)
     for seed in range(2):
@@ -146,7 +146,7 @@ def test_steps_match_the_terms(
 def test_continual_steps_match_the_target_terms(
     learners: int, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], views_of: Any
 ) -> None:
-    method = Continual(source, learners=learners, warmup=0, tau=TAU, lam=LAM, parallel=False, threads=1)
+    method = Continual(source, learners=learners, warmup=0, tau=TAU, lam=LAM, parallel=False, threads=1, steps=1)
     terms = [["co-supervision", "entropy", "diversity"]] * learners
     plain = Plain(method, views_of(method), terms, with_source=False)
     for seed in range(2):
@@ -164,7 +164,7 @@ def test_continual_never_draws_from_the_source_during_the_stream(
     ask: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    method = Continual(source, learners=2, warmup=1, warmup_batch=8, threads=1, objective=objective)
+    method = Continual(source, learners=2, warmup=1, warmup_batch=8, threads=1, steps=1, objective=objective)
 
     def refuse(*_: Any) -> None:
         raise AssertionError("drew from the source")
@@ -181,7 +181,7 @@ def test_continual_never_draws_from_the_source_during_the_stream(
 def test_every_preset_accepts_queries_of_any_size(
     preset: str, learners: int, source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    method = CroDoBo(source, learners=learners, warmup=0, threads=1, objective=preset, plain=True)
+    method = CroDoBo(source, learners=learners, warmup=0, threads=1, steps=1, objective=preset, plain=True)
     for size in (13, 2, 1):
         prediction = ask(method, make_images(size))
         assert prediction.adaptation.skipped == 0
@@ -195,7 +195,7 @@ def test_a_preset_equals_its_terms(preset: str) -> None:
 
 
 def test_nothing_of_a_mixed_query_remains(source: Source, make_images: Callable[..., Tensor]) -> None:
-    method = CroDoBo(source, learners=2, warmup=0, threads=1, objective="mixmatch", plain=True)
+    method = CroDoBo(source, learners=2, warmup=0, threads=1, steps=1, objective="mixmatch", plain=True)
     with Query(make_images(5)) as query:
         own, owned = query.own, []
         query.own = lambda tensor: owned.append(own(tensor)) or owned[-1]
@@ -244,7 +244,7 @@ def test_mixtures_and_their_targets_against_numpy(labelled: int, query: int, cla
 def test_mixmatch_labels_are_the_peers_mean_over_both_weak_views(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = CroDoBo(source, learners=3, warmup=0, parallel=False, threads=1, objective="mixmatch", plain=True)
+    method = CroDoBo(source, learners=3, warmup=0, parallel=False, threads=1, steps=1, objective="mixmatch", plain=True)
     seen: dict[int, list[Tensor]] = {}
     for number, learner in enumerate(method.learners):
 

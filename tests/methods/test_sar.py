@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from crodobo import Source
 from crodobo.methods.sar import SAR, Start
 
-WARM = {"warmup": 10, "warmup_batch": 16, "threads": 1}
+WARM = {"warmup": 10, "warmup_batch": 16, "threads": 1, "steps": 1}
 
 
 def entropies(logits: Tensor) -> Tensor:

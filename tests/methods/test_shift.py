@@ -15,7 +15,7 @@ from crodobo.methods import REGISTRY
 from crodobo.nn.learner import make_learners, warm_up
 from crodobo.views.augment import Augment
 
-WARM = {"warmup": 25, "warmup_batch": 32, "threads": 1}
+WARM = {"warmup": 25, "warmup_batch": 32, "threads": 1, "steps": 1}
 
 
 def quarters(size: int, seed: int) -> tuple[Tensor, Tensor]:

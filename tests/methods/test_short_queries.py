@@ -15,7 +15,7 @@ from crodobo.methods import REGISTRY
 def test_the_loss_is_scaled_by_the_share_of_the_largest_query_so_far(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], by_hand: Any
 ) -> None:
-    method = SourceOnly(source, warmup=0, threads=1)
+    method = SourceOnly(source, warmup=0, threads=1, steps=1)
     hand = by_hand(method)
     optimiser = hand.adam(list(hand.network.parameters()))
     for size, share in ((4, 1.0), (8, 1.0), (2, 0.25), (6, 0.75)):
@@ -29,7 +29,7 @@ def test_the_loss_is_scaled_by_the_share_of_the_largest_query_so_far(
         method.learners[0].network.named_parameters(), hand.network.parameters(), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6, msg=name)
-    resumed = SourceOnly(source, warmup=0, threads=1)
+    resumed = SourceOnly(source, warmup=0, threads=1, steps=1)
     resumed.load_state(method.state())
     assert resumed.largest == 8, "and goes on from a checkpoint"
 
@@ -37,7 +37,7 @@ def test_the_loss_is_scaled_by_the_share_of_the_largest_query_so_far(
 def test_a_failed_query_does_not_count_as_the_largest(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = SourceOnly(source, warmup=0, threads=1)
+    method = SourceOnly(source, warmup=0, threads=1, steps=1)
     ask(method, make_images(4))
 
     def fail(*_: Any) -> None:
@@ -55,7 +55,7 @@ def test_a_failed_query_does_not_count_as_the_largest(
 def test_the_learner_and_its_adversary_use_the_momentum_setting(name: str, source: Source) -> None:
     kind = REGISTRY[name]
     for options, momentum in (({}, 0.5), ({"momentum": 0.2}, 0.2)):
-        method = kind(source, warmup=0, threads=1, burn="off" if kind.keeps_target else "standard", **options)
+        method = kind(source, warmup=0, threads=1, steps=1, burn="off" if kind.keeps_target else "standard", **options)
         groups = method.learners[0].optimiser.param_groups
         assert {group["betas"] for group in groups} == {(momentum, 0.999)}
         held = {id(weight) for group in groups for weight in group["params"]}

@@ -51,7 +51,7 @@ def test_a_class_that_is_never_predicted_is_never_assigned() -> None:
 def test_a_step_matches_the_formula(
     source: Source, make_images: Callable[..., Tensor], by_hand: Any, views_of: Any
 ) -> None:
-    method, images = SHOT(source, warmup=0, threads=1, burn="off"), make_images(6)
+    method, images = SHOT(source, warmup=0, threads=1, steps=1, burn="off"), make_images(6)
     method.survey(images)
     hand, weak = by_hand(method), method.augment.weak(images[[4, 0, 3]], views_of(method))
     learned = [*hand.network.backbone.parameters(), *hand.network.bottleneck.parameters()]
@@ -73,7 +73,7 @@ def test_a_step_matches_the_formula(
 
 
 def test_only_the_classifier_stays_unchanged(source: Source, make_images: Callable[..., Tensor]) -> None:
-    method = SHOT(source, learners=2, warmup=2, warmup_batch=8, threads=1, burn="off")
+    method = SHOT(source, learners=2, warmup=2, warmup_batch=8, threads=1, steps=1, burn="off")
     before = [
         {name: weight.clone() for name, weight in learner.network.named_parameters()} for learner in method.learners
     ]
@@ -84,7 +84,7 @@ def test_only_the_classifier_stays_unchanged(source: Source, make_images: Callab
 
 
 def test_the_whole_target_is_relabelled_each_epoch(source: Source, make_images: Callable[..., Tensor]) -> None:
-    method, images = SHOT(source, warmup=2, warmup_batch=8, threads=1, burn="off"), make_images(12)
+    method, images = SHOT(source, warmup=2, warmup_batch=8, threads=1, steps=1, burn="off"), make_images(12)
     survey, given_ = method.survey, []
 
     def watch(images: Tensor) -> None:
@@ -101,6 +101,6 @@ def test_the_whole_target_is_relabelled_each_epoch(source: Source, make_images: 
 def test_the_source_is_not_needed(
     source: Source, make_images: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = SHOT(source, warmup=1, warmup_batch=8, threads=1, burn="off")
+    method = SHOT(source, warmup=1, warmup_batch=8, threads=1, steps=1, burn="off")
     monkeypatch.setattr(Source, "bootstrap", lambda *_: pytest.fail("drew from the source"))
     offline(method, make_images(6), torch.arange(6) % 4, size=6, epochs=1)

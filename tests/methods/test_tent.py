@@ -28,7 +28,7 @@ def test_steps_match_adam_on_the_entropy(
     normalisation: Callable[..., list[nn.Parameter]],
     with_query_statistics: Callable[..., Tensor],
 ) -> None:
-    method = TENT(source, warmup=5, warmup_batch=16, threads=1)
+    method = TENT(source, warmup=5, warmup_batch=16, threads=1, steps=1)
     hand = by_hand(method)
     optimiser = torch.optim.Adam(normalisation(hand.network), lr=1e-3, foreach=False, fused=False)
     for seed in range(3):
@@ -49,7 +49,7 @@ def test_only_scales_and_shifts_move(
     ask: Callable[..., Any],
     normalisation: Callable[..., list[nn.Parameter]],
 ) -> None:
-    method = TENT(source, learners=2, warmup=5, warmup_batch=16, threads=1)
+    method = TENT(source, learners=2, warmup=5, warmup_batch=16, threads=1, steps=1)
     before = [
         {name: weight.clone() for name, weight in learner.network.named_parameters()} for learner in method.learners
     ]
@@ -64,7 +64,7 @@ def test_only_scales_and_shifts_move(
 def test_the_entropy_of_a_query_falls(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any]
 ) -> None:
-    method, images = TENT(source, warmup=5, warmup_batch=16, threads=1, adapt_lr=5e-3), make_images(12)
+    method, images = TENT(source, warmup=5, warmup_batch=16, threads=1, steps=1, adapt_lr=5e-3), make_images(12)
     course = []
     for _ in range(10):
         p = ask(method, images).probabilities
@@ -76,7 +76,7 @@ def test_the_entropy_of_a_query_falls(
 def test_the_source_is_not_needed(
     source: Source, make_images: Callable[..., Tensor], ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = TENT(source, warmup=1, warmup_batch=8, threads=1)
+    method = TENT(source, warmup=1, warmup_batch=8, threads=1, steps=1)
     monkeypatch.setattr(Source, "bootstrap", lambda *_: pytest.fail("drew from the source"))
     ask(method, make_images(4))
 
@@ -84,4 +84,4 @@ def test_the_source_is_not_needed(
 def test_a_network_without_normalisation_is_refused(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crodobo.methods.tent.scales_and_shifts", lambda network: [])
     with pytest.raises(BadSettings, match="tent learns scales and shifts of normalisation layers, and small has"):
-        TENT(source, warmup=0, threads=1)
+        TENT(source, warmup=0, threads=1, steps=1)

@@ -240,7 +240,9 @@ def test_a_backbone_at_learning_rate_zero_stays(source: Source) -> None:
     assert not torch.equal(learner.predict(source.images), classifier)
 
 
-def test_a_pretrained_backbone_learns_a_hundred_times_slower(source: Source, tmp_path: Path) -> None:
+def test_a_pretrained_backbone_learns_ten_times_slower_and_as_published_a_hundred_times(
+    source: Source, tmp_path: Path
+) -> None:
     path = tmp_path / "w.pth"
     torch.save(make(source).network.backbone.state_dict(), path)
 
@@ -253,8 +255,23 @@ def test_a_pretrained_backbone_learns_a_hundred_times_slower(source: Source, tmp
 
     # Adam's first step is as long as the learning rate.
     assert moved(LearnerSettings.of(lr=1e-2)) == pytest.approx(1e-2, rel=0.05)
-    assert moved(LearnerSettings.of(lr=1e-2, weights=path)) == pytest.approx(1e-4, rel=0.05)
+    assert moved(LearnerSettings.of(lr=1e-2, weights=path)) == pytest.approx(1e-3, rel=0.05)
+    assert moved(LearnerSettings.of(lr=1e-2, weights=path, plain=True)) == pytest.approx(1e-4, rel=0.05)
     assert moved(LearnerSettings.of(lr=1e-2, weights=path, backbone_lr_scale=0.5)) == pytest.approx(5e-3, rel=0.05)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_first_layers_can_be_frozen(source: Source, share: float) -> None:
+    learner = make(source, settings=LearnerSettings.of(frozen=share))
+    before = [weight.detach().clone() for weight in learner.network.parameters()]
+    learner.update(source_loss(learner, source))
+    moved = [not torch.equal(*pair) for pair in zip(before, learner.network.parameters(), strict=True)]
+    backbone = list(learner.network.backbone.parameters())
+    frozen = moved[: len(backbone)].index(True) if any(moved[: len(backbone)]) else len(backbone)
+    assert sum(weight.numel() for weight in backbone[:frozen]) <= share * sum(weight.numel() for weight in backbone)
+    assert all(moved[frozen:])
+    assert frozen == {0.0: 0, 1.0: len(backbone)}.get(share, frozen)
+    assert not any(weight.requires_grad for weight in backbone[:frozen])
 
 
 def test_the_average_is_the_mean_of_the_probabilities(source: Source) -> None:

@@ -42,5 +42,6 @@ def study(
         raise BadSettings(problem, "Leave the stream's order out.", settings=("stream",))
     chosen = given.for_plan()
     folder = out or default_folder(f"study-{name}", chosen)
-    plan = Plan(folder, chosen.benchmark, wanted.entries, several.seeds, chosen.options, chosen.run)
+    options = {"plain": True} | chosen.options  # most studies are the paper's
+    plan = Plan(folder, chosen.benchmark, wanted.entries, several.seeds, options, chosen.run)
     carry_out_and_show(plan, wanted, several.jobs, fresh, quiet, chosen.notes)

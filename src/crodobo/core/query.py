@@ -1,6 +1,8 @@
 """Query: a batch of the private target stream that is erased after use."""
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn, Self
 
 import numpy as np
@@ -100,6 +102,17 @@ class Query:
         self._owned.append(held)
         return held
 
+    @contextmanager
+    def temporary(self) -> Iterator[None]:
+        """Burn what the query comes to own inside the block when the block ends."""
+        kept = len(self._owned)
+        try:
+            yield
+        finally:
+            derived = self._owned[kept:]
+            del self._owned[kept:]
+            self._burn(derived)
+
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise `BadQuery` if the images are unusable or do not have the shape that the model expects."""
         if wrong := pixels.misfit(self._read(), shape):
@@ -109,6 +122,9 @@ class Query:
         """Overwrite everything that the query owns with zeros and release it. Calling it again is harmless."""
         self._state = "burned"
         owned, self._owned, self._images = self._owned, [], torch.empty(0)
+        self._burn(owned)
+
+    def _burn(self, owned: list[Tensor]) -> None:
         wiped, failed = self._memory.burn(owned)
         self.wiped += wiped
         if failed:

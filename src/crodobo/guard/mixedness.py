@@ -105,8 +105,7 @@ class Spread:
     @property
     def unseen(self) -> float:
         """How certain it is that the stream comes in bursts that the predictions do not show, from 0 to 1."""
-        unseen, seen = self.evidence.tolist()
-        return min(1.0, unseen / CERTAIN) * unseen / (unseen + seen) if unseen else 0.0
+        return min(1.0, float(self.evidence[0]) / CERTAIN)
 
     def add(self, features: Tensor, seen: bool) -> None:
         """Take the samples of a query into the mean, after comparing them with it.
@@ -117,7 +116,7 @@ class Spread:
             return
         if self.samples >= FULL:  # fewer say too little about the stream
             surprise = min(CERTAIN, -math.log10(max(self.chance(features), 1e-9)))
-            self.evidence += torch.tensor([0.0, surprise] if seen else [surprise, 0.0]) - USUAL
+            self.evidence[int(seen)] += surprise - USUAL
             self.evidence.clamp_(0, MOST)
         self.samples += len(features)
         self.samples.clamp_(max=TRACKED)

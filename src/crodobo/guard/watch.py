@@ -9,18 +9,20 @@
 - **Bursts that nobody sees.** Learners that know little take a burst for a mixed query. Until a stream has shown that
   it is mixed, and if the means of the queries' features show bursts that the predictions do not, it is predicted only.
 - **Answers.** What a mix of classes could explain is left out of the statistics of a query that may be part of a missed
-  burst. The reference shares the answers to such queries, and to those of few classes, by up to a half. The prediction
-  of the weak view, which learning makes anyway, is half of the answer to a mixed query.
+  burst. The reference shares the answers to such queries by up to a half, and gives them alone once bursts are certain.
+  It shares those to queries of few classes by up to a half. The prediction of the weak view, which learning makes
+  anyway, is half of the answer to a mixed query.
 - **Going back.** A reference stays in memory: the learners as they were before the stream. Learners that see far fewer
   classes than the reference in the same samples, or agree far less, have been harmed. They get earlier weights. So do
   learners that have missed bursts.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from crodobo.core.prediction import Adaptation, Estimate, Prediction
 from crodobo.core.source import Source
@@ -38,7 +40,6 @@ from crodobo.guard.way_back import WayBack
 from crodobo.nn.learner import Learner, average
 from crodobo.nn.target_statistics import QueryNorm
 from crodobo.storage.tensors import with_prefix
-from crodobo.views.augment import Augment
 
 EXAMINED = 64  # samples of a query that the reference looks at
 NARROW, NOISE = 0.25, 0.8  # narrowness from which statistics are corrected, and its scatter for one sample
@@ -47,25 +48,26 @@ FEW, LEAST_SOURCE = 8, 16  # samples from which a query is learned, and samples 
 MISSED, UNDONE = 0.65, 0.95  # certainty of missed bursts from which nothing is learned, and earlier learning is undone
 BURSTY = 0.5  # certainty of bursts from which the accuracy is unknown
 KNOWN = 256  # samples that tell whether the learners know a domain
-AGREE = 0.5  # agreement beyond chance from which a domain is learned
+AGREE = 1 / 3  # agreement beyond chance from which a domain is learned
 CALM = 10  # queries without a burst after which the source's classes are measured only now and then
 MEASURED = 512  # source samples that tell what classes do to the statistics
 COUNTS = ("owed", "calm")
+ShowSource = Callable[[Tensor, Generator], Tensor]
 
 
 class Watch:
     """Examines each query before it is learned.
 
-    `augment` makes the views in which the source is learned. `own` is the weight of a mixed query's own statistics at
+    `show` makes the views in which the source is learned. `own` is the weight of a mixed query's own statistics at
     prediction.
     """
 
-    def __init__(self, learners: list[Learner], source: Source, augment: Augment, own: float) -> None:
+    def __init__(self, learners: list[Learner], source: Source, show: ShowSource, own: float) -> None:
         self.learners, self.source, self.own = learners, source, own
         self.prior = torch.bincount(source.labels, minlength=len(source.classes)) / len(source)
-        generator = torch.Generator().manual_seed(0)
+        generator = Generator().manual_seed(0)
         batches = [source.bootstrap(128, generator) for _ in range(MEASURED // 128)]
-        views = [(augment.weak(batch.images, generator), batch.labels) for batch in batches]
+        views = [(show(batch.images, generator), batch.labels) for batch in batches]
         for learner in learners:
             learner.keep_target_statistics(self.prior, views)
         self.reference = Reference(learners, self.prior)
@@ -80,6 +82,7 @@ class Watch:
         self.lesson = Lesson()
         self._view: View | None = None
         self._weak: Tensor | None = None  # predictions of the weak view, made while the query was learned
+        self.enough = False  # whether no more steps should be taken on the query
 
     def before(self, images: Tensor, engine: Engine, learned: int) -> Adaptation:
         """Examine a query with `learned` samples to learn from. Sets how it is normalised, and `lesson`."""
@@ -88,9 +91,11 @@ class Watch:
         restored = self._test_spread(look)
         view = self._view = self._examine(images, look, engine, learned)
         self._follow(len(images), view)
+        self.lesson = self._decide(learned, view)
+        self.enough = not self.lesson.weight
         for learner in self.learners:
             learner.query_norm = view.norm
-        self.lesson = self._decide(learned, view)
+            learner.step_size *= self.lesson.weight
         return Adaptation(predicted_only=self.lesson.reason, restored=restored)
 
     def before_answer(self, images: Tensor, engine: Engine) -> None:
@@ -101,10 +106,20 @@ class Watch:
             learner.query_norm = self._view.norm._replace(mix=self.seen_by_learners.unbiased(seen).mean(dim=0))
 
     def note_weak(self, predictions: list[Tensor]) -> None:
-        """Take the learners' predictions of the weak view. They are part of the answer to a mixed query."""
-        weak = mean(predictions)
-        if self._view and self._view.norm.plain and self.lesson.weight == 1 and weak.isfinite().all():
+        """Take the learners' predictions of the weak view. They are part of the answer to a mixed query.
+
+        If they are worse than the reference's, no more steps are taken.
+        """
+        weak, view = mean(predictions), self._view
+        if view is None:
+            return
+        if view.norm.plain and self.lesson.weight == 1 and weak.isfinite().all():
             self._weak = weak
+        if view.mixed:
+            mine, theirs = Agreement(self.prior), Agreement(self.prior)
+            mine.add(predictions)
+            theirs.add(view.look.probabilities)
+            self.enough = worse(mine, theirs) is not None
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
         """Count a query, compare the learners with the reference, and estimate the accuracy.
@@ -282,14 +297,13 @@ class Watch:
         """Let the reference answer in proportion to the doubt whether the learners saw the classes of a query."""
         if view is None or view.far or self.domain.remote:
             return prediction
-        doubt = view.missed if view.norm.mix is None else view.narrowness
-        if not doubt:
+        share = view.narrowness / 2
+        if view.norm.mix is None:
+            share = max(view.missed / 2, self.bursts.certainty(float(self.bursts.blindness), None))
+        if not share:
             return prediction
-        theirs = view.look.probabilities
-        if len(images) > EXAMINED:
-            theirs = [average(self.reference.learners, engine, images, norm="running").probabilities]
-        shared = torch.lerp(prediction.probabilities, mean(theirs), doubt / 2)
-        return replace(prediction, probabilities=shared)
+        theirs = average(self.reference.learners, engine, images, norm="running").probabilities
+        return replace(prediction, probabilities=torch.lerp(prediction.probabilities, theirs, share))
 
     def _undo(self) -> str:
         """Forget what was learned while bursts were taken for mixed queries, and the statistics that they left."""

@@ -40,7 +40,7 @@ class Alignment(Method):
         weak = query.own(self.augment.weak(images, self.generator))
 
         def learn(learner: Learner) -> Adaptation:
-            batch = self.draw_source(learner, len(images))
+            batch = self.draw_source(learner, len(images), query, images)
             source, target = learner.encode(batch.images), learner.encode(weak)
             loss = F.cross_entropy(source.logits, batch.labels)
             loss = loss + self.settings.weight * self.alignment(learner, source, target)

@@ -1,7 +1,9 @@
 """Method: adapt to a query, predict it, keep nothing of it."""
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ from torch import Generator, Tensor
 from crodobo.config import MethodSettings, Order
 from crodobo.core import pixels
 from crodobo.core.pixels import Images
-from crodobo.core.prediction import Adaptation, Prediction
+from crodobo.core.prediction import Adaptation, Prediction, join_adaptations
 from crodobo.core.query import Query
 from crodobo.core.source import Source, SourceBatch
 from crodobo.engine import Sequence, make_engine
@@ -21,6 +23,8 @@ from crodobo.guard.watch import Watch
 from crodobo.nn.learner import Learner, average, make_learners, warm_up
 from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
+from crodobo.views.chosen_views import ChosenViews
+from crodobo.views.prediction import prediction_views
 
 Protocol = Literal["online", "offline"]
 VIEWS = 1_000_003  # keeps the seed of the query's views apart from every learner's
@@ -76,6 +80,7 @@ class Method(ABC):
         check_burning(type(self), self.settings)
         self.source = source
         self.augment = augment or Augment()
+        self.source_views = ChosenViews(self.settings.source_views, source)
         self.generator = Generator().manual_seed(self.settings.seed + VIEWS)
         count, parallel, threads = self.settings.learners, self.settings.parallel, self.settings.threads
         self.engine = make_engine(count, parallel=parallel, threads=threads)
@@ -83,13 +88,20 @@ class Method(ABC):
             ready = make_learners(source, count, self.settings.seed, self.settings)
             warm_up(ready, self.engine, source, self.augment)
         self.learners = ready
+        for learner in self.learners:
+            learner.views = partial(prediction_views, count=self.settings.predict_views, augment=self.augment)
         self.steps = 0
         self.largest = 0  # samples of the largest query so far
         self._expected: int | None = None
         self._undo: Snapshot | None = None  # from before the last step
         Sequence(self.engine.threads).map(self.prepare, self.learners)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take the learners as they are for those before the stream."""
         with self.engine.torch_threads():
             self.guard = self.make_guard() if self.settings.guard and self.learns else None
+        self._undo = None
 
     def make_guard(self) -> Guard | Watch:
         """What keeps the stream from harming the learners."""
@@ -107,10 +119,37 @@ class Method(ABC):
         """The position of schedules, 0 to 1: over the expected queries, or else over the first 100."""
         return min(1.0, self.steps / (self._expected or RAMP))
 
-    def draw_source(self, learner: Learner, size: int) -> SourceBatch:
-        """A bootstrap of the source for a learner, as weak views."""
+    @property
+    def in_words(self) -> str:
+        """The settings that cost time or accuracy, in one line for people."""
+        settings, views = self.settings, self.source_views
+        if settings.budget is None:
+            steps = f"{settings.steps} step{'s' if settings.steps > 1 else ''} per query"
+        else:
+            steps = f"as many steps per query as fit into {settings.budget:g} s"
+        shown = f"{views.warm_up} if the target has colours" if views.open and not views.decided else f"{views.now}"
+        scale = self.learners[0].backbone_lr_scale
+        rate = f"learning rate {settings.lr:g}" + (f" (backbone × {scale:g})" if scale != 1 else "")
+        learners = f"{settings.learners} learner{'s' if settings.learners > 1 else ''}"
+        parts = [learners, steps, f"source views: {shown}", rate] if self.learns else [learners]
+        return f"{self.name}: {', '.join(parts)}."
+
+    def draw_source(
+        self, learner: Learner, size: int, query: Query | None = None, images: Tensor | None = None
+    ) -> SourceBatch:
+        """A bootstrap of the source for a learner, in its source views.
+
+        Some views use the `images` of the query beside which the source is learned. The query owns those.
+        """
         batch = self.source.bootstrap(size, learner.generator)
-        return batch._replace(images=self.augment.weak(batch.images, learner.generator))
+        if query is None or not self.source_views.now.from_query:
+            return batch._replace(images=self.show_source(batch.images, learner.generator))
+        return batch._replace(images=query.own(self.show_source(batch.images, learner.generator, images)))
+
+    def show_source(self, images: Tensor, generator: Generator, query: Tensor | None = None) -> Tensor:
+        """The views of source images in which they are learned. `query` holds images of a query, if there is one."""
+        weak = self.augment.weak(images, generator)
+        return self.source_views.now.make(weak, self.augment, generator, query)
 
     @abstractmethod
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
@@ -146,6 +185,8 @@ class Method(ABC):
         if rows is not None and not rows.any():
             return replace(self.predict(query), adaptation=Adaptation(predicted_only="not asked to adapt"))
         images = query.pixels()
+        if not self.source_views.decided:
+            self._choose_views(images)
         largest = max(self.largest, len(images))
         learned = len(images) if rows is None else int(rows.sum())
         for learner in self.learners:
@@ -162,6 +203,14 @@ class Method(ABC):
             raise
         self.steps, self.largest = self.steps + 1, largest
         return prediction
+
+    def _choose_views(self, images: Tensor) -> None:
+        """Let the first images of the target decide in which views the source is learned."""
+        self.source_views.look(images)
+        if self.source_views.decided:
+            for learner in self.learners:
+                learner.decide(plain=not self.source_views.now.parts)
+            self._begin()
 
     def _guarded_step(self, query: Query, images: Tensor, order: Order, rows: Tensor | None) -> Prediction:
         learned = images if rows is None else query.own(images[rows])
@@ -181,12 +230,27 @@ class Method(ABC):
 
     def _plain_step(self, query: Query, images: Tensor, learned: Tensor, order: Order) -> Prediction:
         if order == "adapt-then-predict":
-            adaptation = self.adapt(query, learned)
+            adaptation = self.adapt_in_steps(query, learned)
             if isinstance(self.guard, Watch):
                 self.guard.before_answer(images, self.engine)
             return replace(average(self.learners, self.engine, images), adaptation=adaptation)
         prediction = average(self.learners, self.engine, images)
-        return replace(prediction, adaptation=self.adapt(query, learned))
+        return replace(prediction, adaptation=self.adapt_in_steps(query, learned))
+
+    def adapt_in_steps(self, query: Query, images: Tensor) -> Adaptation:
+        """Adapt to a query as many times as the settings say. What a step derives from the query is burned after it."""
+        started, budget, each = time.perf_counter(), self.settings.budget, list[Adaptation]()
+        while True:
+            with query.temporary():
+                each.append(self.adapt(query, images))
+            elapsed, done = time.perf_counter() - started, len(each)
+            enough = done >= self.settings.steps if budget is None else elapsed * (done + 1) / done > budget
+            if enough or each[-1].skipped or not self.goes_on():
+                return replace(join_adaptations(each), skipped=each[-1].skipped, bootstrap=each[-1].bootstrap)
+
+    def goes_on(self) -> bool:
+        """Whether to take another step on the same query, if the settings allow it."""
+        return self.learns and not (isinstance(self.guard, Watch) and self.guard.enough)
 
     def predict(self, images: Tensor | np.ndarray | Query) -> Prediction:
         """Predict images, or an open query, without adapting to them."""
@@ -205,7 +269,7 @@ class Method(ABC):
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to continue, as tensors by name. It has no target sample, unless `keeps_target`."""
-        state = {"generator": self.generator.get_state()}
+        state = {"generator": self.generator.get_state(), "target_colours": self.source_views.target}
         state |= {"steps": torch.tensor(self.steps), "largest": torch.tensor(self.largest)}
         for number, learner in enumerate(self.learners):
             state |= {f"learners.{number}.{name}": value for name, value in learner.state().items()}
@@ -216,6 +280,7 @@ class Method(ABC):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Continue from a result of `state`. The guard takes the loaded weights for good ones."""
         self.generator.set_state(state["generator"])
+        self.source_views.target.copy_(state["target_colours"])
         self.steps, self.largest = int(state["steps"]), int(state["largest"])
         for number, learner in enumerate(self.learners):
             learner.load_state(with_prefix(f"learners.{number}.", state))

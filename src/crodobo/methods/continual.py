@@ -1,7 +1,9 @@
 """continual: CroDoBo without the source."""
 
 from pydantic import field_validator
+from torch import Tensor
 
+from crodobo.core.query import Query
 from crodobo.core.source import SourceBatch
 from crodobo.methods.crodobo import CroDoBo, CroDoBoSettings
 from crodobo.methods.objective import parse_objectives
@@ -38,5 +40,5 @@ class Continual(CroDoBo):
     protected = False
     Settings = ContinualSettings
 
-    def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
+    def learn_source(self, learner: Learner, size: int, query: Query, images: Tensor) -> SourceBatch | None:
         return None

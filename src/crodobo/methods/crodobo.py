@@ -92,14 +92,12 @@ class CroDoBo(Method):
     def make_guard(self) -> Guard | Watch:
         if self.settings.plain or not self.protected:
             return super().make_guard()
-        return Watch(self.learners, self.source, self.augment, own=1 - self.settings.running_weight)
+        return Watch(self.learners, self.source, self.show_source, own=1 - self.settings.running_weight)
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         lesson = self.guard.lesson if isinstance(self.guard, Watch) else Lesson()
         if not lesson.weight:
-            return self.adapt_without_target(images)
-        for learner in self.learners:
-            learner.step_size *= lesson.weight
+            return self.adapt_without_target(query, images)
         given = self.coefficients._replace(usual=lesson.usual)
         objectives = assign_objectives(parse_objectives(self.settings.objective), len(self.learners))
         weak = query.own(self.augment.weak(images, self.generator))
@@ -109,7 +107,7 @@ class CroDoBo(Method):
 
         # 3.2.1  Cross-domain bootstrapping: learner k meets the query T_j with its own source batch S_j^k.
         def first_pass(learner: Learner, objective: Objective) -> FirstPass:
-            source = self.learn_source(learner, max(len(weak), lesson.least_source))
+            source = self.learn_source(learner, max(len(weak), lesson.least_source), query, images)
             logits = learner.forward_query(weak)
             learner.accumulate(lesson.weight * objective.weak(logits, given))  # ℓ_ent + λ ℓ_div
             probabilities = torch.softmax(logits.detach(), dim=1)
@@ -142,9 +140,9 @@ class CroDoBo(Method):
             bootstrap=tuple(each.source.indices for each in passes if each.source),
         )
 
-    def learn_source(self, learner: Learner, size: int) -> SourceBatch | None:
+    def learn_source(self, learner: Learner, size: int, query: Query, images: Tensor) -> SourceBatch | None:
         """ℓ_s: cross-entropy on a bootstrap of the source. Return the batch as the learner saw it."""
-        batch = self.draw_source(learner, size)
+        batch = self.draw_source(learner, size, query, images)
         if learner.target and isinstance(self.guard, Watch):
             with learner.target.source(batch.labels if self.guard.measures_classes(self.steps) else None):
                 logits = learner.forward(batch.images)
@@ -153,7 +151,7 @@ class CroDoBo(Method):
         learner.accumulate(F.cross_entropy(logits, batch.labels))
         return batch
 
-    def adapt_without_target(self, images: Tensor) -> Adaptation:
+    def adapt_without_target(self, query: Query, images: Tensor) -> Adaptation:
         """Learn the source alone. Of the query, only the BatchNorm statistics are followed."""
         assert isinstance(self.guard, Watch)
         size = self.guard.source_due(len(images), self.settings.warmup_batch)
@@ -165,7 +163,7 @@ class CroDoBo(Method):
             if not size:
                 return Adaptation()
             learner.step_size = min(1.0, size / self.settings.warmup_batch)
-            source = self.learn_source(learner, size)
+            source = self.learn_source(learner, size, query, images)
             return Adaptation(skipped=not learner.update(), bootstrap=(source.indices,) if source else ())
 
         return join_adaptations(self.engine.map(learn, self.learners))

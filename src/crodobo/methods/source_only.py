@@ -36,7 +36,7 @@ class SourceOnly(Method):
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
         def learn(learner: Learner) -> Adaptation:
-            batch = self.draw_source(learner, len(images))
+            batch = self.draw_source(learner, len(images), query, images)
             updated = learner.update(F.cross_entropy(learner.forward(batch.images), batch.labels))
             return Adaptation(skipped=not updated, bootstrap=(batch.indices,))
 

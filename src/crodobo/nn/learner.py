@@ -20,12 +20,16 @@ from crodobo.nn.normalisation import batch_norms, batch_statistics, mixed_statis
 from crodobo.nn.target_statistics import QueryNorm, TargetStatistics
 from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
+from crodobo.views.chosen_views import ChosenViews
+from crodobo.views.source_views import SourceViews
 
+SCALE, PUBLISHED_SCALE = 0.1, 0.01  # of the learning rate for a pretrained backbone
 GENTLE = 0.1  # scale of the backbone's learning rate up to which its features hardly move
 # How far one source sample moves the moments of its class: the faster the weights change, the farther.
 MOMENTUM, GENTLE_MOMENTUM = 0.05, 0.01
 
 Part = TypeVar("Part", bound=nn.Module)
+PredictionViews = Callable[[Tensor], Iterable[Tensor]]
 
 
 class Learner:
@@ -58,9 +62,11 @@ class Learner:
         self._parts: dict[str, nn.Module] = {"network": network}
         scale = settings.backbone_lr_scale
         if scale is None:
-            scale = 0.01 if backbone.pretrained else 1.0
+            scale = (PUBLISHED_SCALE if settings.plain else SCALE) if backbone.pretrained else 1.0
         self.backbone_lr_scale = scale
-        old = list(network.backbone.parameters())
+        for weight in first_share(list(network.backbone.parameters()), settings.frozen):
+            weight.requires_grad_(False)
+        old = [weight for weight in network.backbone.parameters() if weight.requires_grad]
         new = [*network.bottleneck.parameters(), *network.classifier.parameters()]
         groups = [{"params": old, "lr": settings.lr * scale}, {"params": new, "lr": settings.lr}]
         self.optimiser = torch.optim.Adam(groups, weight_decay=settings.weight_decay, fused=True)
@@ -73,6 +79,8 @@ class Learner:
         self.step_size = 1.0  # the share of the learning rates that updates use; less than 1 for a short query
         self.target: TargetStatistics | None = None  # kept apart from the source's, if a method asks for it
         self.query_norm = QueryNorm()  # how the current query is normalised, with these statistics
+        self.plain_start: dict[str, Tensor] = {}  # the state after a warm-up without source views; see `warm_up`
+        self.views: PredictionViews = lambda images: (images,)  # whose predictions an answer is the mean of
 
     def attach(self, name: str, make: Callable[[], Part]) -> Part:
         """Add a part, for example a discriminator, that is trained and stored with the learner.
@@ -122,6 +130,9 @@ class Learner:
 
         `prior` is the class mix of the source. Labelled `batches` of it tell what the classes do to the statistics.
         """
+        self.statistics = []
+        for part in self._parts.values():
+            self._watch_statistics(part)
         momentum = GENTLE_MOMENTUM if self.gentle else MOMENTUM
         self.target = TargetStatistics(self._norms, prior, momentum)
         for images, labels in batches:
@@ -158,6 +169,16 @@ class Learner:
     def predict(self, images: Tensor, norm: Norm | None = None) -> Tensor:
         """Class probabilities. `norm` overrides the setting of that name."""
         return self.describe(images, norm).probabilities
+
+    @torch.no_grad()
+    def answer(self, images: Tensor, norm: Norm | None = None) -> Tensor:
+        """The mean of the class probabilities over all prediction views."""
+        each = []
+        for view in self.views(images):
+            each.append(self.predict(view, norm))
+            if view is not images:
+                view.zero_()  # a copy of private images
+        return each[0] if len(each) == 1 else torch.stack(each).mean(dim=0)
 
     @torch.no_grad()
     def describe(self, images: Tensor, norm: Norm | None = None) -> Encoded:
@@ -228,13 +249,43 @@ class Learner:
             self.statistics += [buffer for buffer in buffers if buffer is not None]
         self._kept_statistics = [buffer.clone() for buffer in self.statistics]
 
-    def warm_up(self, source: Source, augment: Augment, after_step: Callable[[], None] = lambda: None) -> None:
-        """Learn the source before the stream begins, on this learner's own bootstraps."""
+    def warm_up(
+        self,
+        source: Source,
+        augment: Augment,
+        views: ChosenViews | None = None,
+        after_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Learn the source before the stream begins, on this learner's own bootstraps.
+
+        If the target is to decide about the source views, the source is learned twice, first as it is. Both results are
+        kept until `decide`.
+        """
+        plain_start: dict[str, Tensor] = {}
+        if views and views.open:
+            begin = {name: value.clone() for name, value in self.state().items()}
+            self._learn(source, augment, SourceViews(), after_step)
+            plain_start = {name: value.clone() for name, value in self.state().items()}
+            self.load_state(begin)
+        self._learn(source, augment, views.warm_up if views else SourceViews(), after_step)
+        self.plain_start = plain_start
+
+    def _learn(self, source: Source, augment: Augment, views: SourceViews, after_step: Callable[[], None]) -> None:
         for _ in range(self.settings.warmup):
             batch = source.bootstrap(self.settings.warmup_batch, self.generator)
-            logits = self.forward(augment.weak(batch.images, self.generator))
+            weak = augment.weak(batch.images, self.generator)
+            logits = self.forward(views.make(weak, augment, self.generator))
             self.update(F.cross_entropy(logits, batch.labels))
             after_step()
+
+    def decide(self, plain: bool) -> None:
+        """Go on as a learner that has learned the source as it is, or in its views. The other one is dropped."""
+        start, self.plain_start = self.plain_start, {}
+        if not (plain and start):
+            return
+        if not self.optimiser.state:  # a new optimiser begins without moments
+            start = {name: value for name, value in start.items() if not name.startswith("optimiser.")}
+        self.load_state(self.state() | start)
 
     def frozen_copy(self) -> "Learner":
         """A learner with the same weights and statistics that will not learn."""
@@ -243,7 +294,7 @@ class Learner:
         other.generator = Generator().manual_seed(self.seed)
         other.optimiser = torch.optim.Adam(other.network.parameters())
         other._parts, other._norms = {"network": other.network}, batch_norms(other.network)
-        other.statistics, other.target = [], None
+        other.statistics, other.target, other.plain_start = [], None, {}
         other._watch_statistics(other.network)
         if self.target:
             copied = other.keep_target_statistics(self.target.prior, ()).tensors()
@@ -257,6 +308,7 @@ class Learner:
         These are the tensors in use, not copies. Clone them to keep their values.
         """
         state = {"generator": self.generator.get_state()}
+        state |= {f"plain_start.{name}": value for name, value in self.plain_start.items()}
         if self.target:
             state |= {f"target.{name}": value for name, value in self.target.tensors().items()}
         for part, module in self._parts.items():
@@ -281,8 +333,26 @@ class Learner:
         if self.target:
             for name, value in self.target.tensors().items():
                 value.copy_(state[f"target.{name}"])
+        self.plain_start = {name: value.clone() for name, value in with_prefix("plain_start.", state).items()}
         self.generator.set_state(state["generator"])
         self.keep_statistics()
+
+
+def first_share(weights: list[nn.Parameter], share: float) -> list[nn.Parameter]:
+    """The first weights, up to this share of all numbers in them.
+
+    >>> layers = [nn.Parameter(torch.zeros(size)) for size in (1, 3, 4)]
+    >>> [len(weight) for weight in first_share(layers, 0.5)]
+    [1, 3]
+    """
+    room = share * sum(weight.numel() for weight in weights)
+    chosen = []
+    for weight in weights:
+        room -= weight.numel()
+        if room < 0:
+            break
+        chosen.append(weight)
+    return chosen
 
 
 def make_learners(source: Source, count: int, seed: int, settings: LearnerSettings, first: int = 0) -> list[Learner]:
@@ -301,10 +371,11 @@ def warm_up(
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Warm up every learner. `after_step` is called from the learners' threads after each step."""
-    engine.map(lambda learner: learner.warm_up(source, augment, after_step), learners)
+    views = ChosenViews(learners[0].settings.source_views, source)
+    engine.map(lambda learner: learner.warm_up(source, augment, views, after_step), learners)
 
 
 def average(learners: list[Learner], engine: Engine, images: Tensor, norm: Norm | None = None) -> Prediction:
     """Predict images in 0..1 with all learners: the mean of their probabilities."""
-    each = torch.stack(engine.map(lambda learner: learner.predict(images, norm), learners))
+    each = torch.stack(engine.map(lambda learner: learner.answer(images, norm), learners))
     return Prediction(each.mean(dim=0), agreement_of(each))

@@ -150,6 +150,7 @@ class Session:
             self.learned, self.warmup_seconds = int(progress["queries"]), float(progress["warmup_seconds"])
         else:
             self._warm_up()
+        self.observer.note(self.method.in_words)
         self.phase = "proving"
 
     def start(self, after: int | None = None) -> None:

@@ -19,6 +19,7 @@ from crodobo.nn.learner import Learner, make_learners, warm_up
 from crodobo.session.checkpoint import differences, load_checkpoint, other_version
 from crodobo.storage.tensors import UnreadableTensors, load_header, load_tensors, numbered, save_tensors, with_prefix
 from crodobo.views.augment import Augment
+from crodobo.views.chosen_views import ChosenViews
 
 DECISIVE = set(LearnerSettings.model_fields) - {"norm", "running_weight"} | {"seed"}
 
@@ -48,7 +49,8 @@ def warm_learners(
     observer = observer or Observer()
     learners = make_learners(public.source, settings.learners, settings.seed, settings)
     engine = make_engine(settings.learners, parallel=settings.parallel, threads=settings.threads)
-    observer.warming_up(settings.warmup * settings.learners)
+    starts = 2 if ChosenViews(settings.source_views, public.source).open else 1
+    observer.warming_up(settings.warmup * settings.learners * starts)
     started = time.perf_counter()
     warm_up(learners, engine, public.source, public.augment, observer.warmed_up_step)
     seconds = time.perf_counter() - started

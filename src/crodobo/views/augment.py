@@ -62,13 +62,24 @@ class Augment:
 def random_crop(images: Tensor, margin: int, resize: bool, generator: Generator) -> Tensor:
     """Enlarge the images by `margin` on every side and cut a window of the old size at a random place."""
     count, _, height, width = images.shape
-    if resize:
-        size = (height + 2 * margin, width + 2 * margin)
-        larger = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
-    else:
-        larger = F.pad(images, (margin, margin, margin, margin))
+    larger = enlarge(images, margin, resize)
     top, left = torch.randint(2 * margin + 1, (2, count, 1), generator=generator)
     rows, columns = top + torch.arange(height), left + torch.arange(width)
     sample = torch.arange(count)[:, None, None]
     cut = larger.permute(0, 2, 3, 1)[sample, rows[:, :, None], columns[:, None, :]]
     return cut.permute(0, 3, 1, 2)
+
+
+def crop(images: Tensor, margin: int, resize: bool, top: int, left: int) -> Tensor:
+    """The same at a given place for all images. The result is a copy."""
+    height, width = images.shape[-2:]
+    return enlarge(images, margin, resize)[..., top : top + height, left : left + width]
+
+
+def enlarge(images: Tensor, margin: int, resize: bool) -> Tensor:
+    """Make images larger by `margin` on every side: stretch them, or pad them with black."""
+    if not resize:
+        return F.pad(images, (margin, margin, margin, margin))
+    height, width = images.shape[-2:]
+    size = (height + 2 * margin, width + 2 * margin)
+    return F.interpolate(images, size=size, mode="bilinear", align_corners=False)

@@ -1,0 +1,119 @@
+"""Several steps per query, source views that the target chooses, and prediction views: in every method."""
+
+import torch
+from torch import Generator, Tensor
+
+from crodobo import Augment, CroDoBo, Method, Query, Source, SourceOnly
+from crodobo.core.prediction import Prediction
+
+AUGMENT = Augment(margin=1)
+
+
+def digits(count: int, seed: int, colour: Tensor | None = None) -> Tensor:
+    """One of two bars on black, or in a colour."""
+    generator = Generator().manual_seed(seed)
+    images = torch.zeros(count, 3, 16, 16)
+    images[::2, :, 4:12, 6:9] = 0.9
+    images[1::2, :, 6:9, 4:12] = 0.9
+    images = (images + 0.05 * torch.rand(count, 1, 16, 16, generator=generator)).clamp(0, 1)
+    images[:, :, 0] = images[:, :, -1] = images[..., 0] = images[..., -1] = 0
+    return images if colour is None else images * colour.view(3, 1, 1)
+
+
+def make_source() -> Source:
+    return Source(digits(40, 0), torch.arange(40) % 2)
+
+
+def make(kind: type[Method] = CroDoBo, **settings: object) -> Method:
+    options: dict[str, object] = {"warmup": 3, "warmup_batch": 8, "threads": 1, "seed": 3}
+    return kind(make_source(), augment=AUGMENT, **options | settings)  # type: ignore[arg-type]
+
+
+def step(method: Method, images: Tensor) -> Prediction:
+    with Query(images.clone()) as query:
+        return method.step(query)
+
+
+def test_each_step_draws_its_own_bootstrap() -> None:
+    once, thrice = make(SourceOnly, steps=1), make(SourceOnly, steps=3)
+    first = step(once, digits(8, 1)).adaptation.bootstrap[0]
+    drawn = [first, *(step(once, digits(8, 1)).adaptation.bootstrap[0] for _ in range(2))]
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(step(thrice, digits(8, 1)).adaptation.bootstrap[0], drawn[2])
+    for name, weight in thrice.learners[0].network.state_dict().items():
+        assert torch.allclose(weight, once.learners[0].network.state_dict()[name], atol=1e-6), name
+
+
+def test_a_step_burns_what_it_derived_before_the_next_one() -> None:
+    class Keeping(SourceOnly):
+        def adapt(self, query: Query, images: Tensor) -> object:  # type: ignore[override]
+            seen.append(query.own(images.clone()))
+            assert all(not earlier.any() for earlier in seen[:-1])
+            return super().adapt(query, images)
+
+    seen: list[Tensor] = []
+    step(make(Keeping, steps=3), digits(8, 1))
+    assert len(seen) == 3
+    assert not seen[-1].any()
+
+
+def test_a_budget_allows_as_many_steps_as_fit_and_at_least_one() -> None:
+    count = {"steps": 0}
+
+    class Counting(SourceOnly):
+        def adapt(self, query: Query, images: Tensor) -> object:  # type: ignore[override]
+            count["steps"] += 1
+            return super().adapt(query, images)
+
+    step(make(Counting, budget=1e-9), digits(8, 1))
+    assert count["steps"] == 1
+    step(make(Counting, budget=1.0), digits(8, 1))
+    assert count["steps"] > 3
+
+
+def test_a_query_that_is_predicted_only_takes_one_step_on_the_source() -> None:
+    method = make(steps=3)
+    assert step(method, digits(4, 1)).adaptation.predicted_only == "few samples"
+    taken = [step(method, digits(4, seed)).adaptation.bootstrap for seed in range(2, 6)]
+    assert [len(drawn) for drawn in taken].count(2) == 1  # 16 samples have come: one batch of the source per learner
+
+
+def test_a_grey_target_is_met_as_if_the_source_were_always_plain() -> None:
+    chosen, plain = make(source_views="auto"), make(source_views="plain")
+    assert str(chosen.source_views.now) == "colours"
+    for seed in (1, 2):
+        images = digits(16, seed)
+        assert torch.equal(step(chosen, images).probabilities, step(plain, images).probabilities)
+    assert str(chosen.source_views.now) == "plain"
+    assert chosen.state().keys() == plain.state().keys()
+
+
+def test_a_coloured_target_is_met_by_learners_of_the_views() -> None:
+    chosen, named = make(source_views="auto"), make(source_views="colours")
+    images = digits(16, 1, torch.tensor([0.9, 0.2, 0.4]))
+    for method in (chosen, named):  # the two have drawn different numbers in their warm-ups
+        step(method, images)
+    assert str(chosen.source_views.now) == str(named.source_views.now) == "colours"
+    assert chosen.state().keys() == named.state().keys()
+
+
+def test_undecided_learners_go_on_from_a_checkpoint() -> None:
+    first, second = make(source_views="auto"), make(source_views="auto", warmup=0)
+    step(first, digits(2, 1))
+    assert not first.source_views.decided
+    second.load_state({name: value.clone() for name, value in first.state().items()})
+    for method in (first, second):
+        method.predictions = [step(method, digits(16, seed)).probabilities for seed in (2, 3)]  # type: ignore[attr-defined]
+    assert torch.equal(first.predictions[-1], second.predictions[-1])  # type: ignore[attr-defined]
+
+
+def test_views_from_the_query_are_burned_with_it() -> None:
+    method = make(source_views="background+style", steps=2, plain=True)
+    taken: list[Tensor] = []
+    with Query(digits(16, 1)) as query:
+        own = query.own
+        query.own = lambda derived: taken.append(held := own(derived)) or held  # type: ignore[method-assign, func-returns-value]
+        method.step(query)
+    shown = [tensor for tensor in taken if tensor.shape == (16, 3, 16, 16)]
+    assert len(shown) >= 2 * (2 + 2)  # per step: weak, strong, and a source batch for each of two learners
+    assert not any(tensor.any() for tensor in taken)

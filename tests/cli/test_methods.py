@@ -77,8 +77,8 @@ def test_an_objective_can_be_named_or_spelled_out(tmp_path: Path, crodobo: Crodo
         (["--method", "mdd", "--set", "gamma=two"], "error: gamma cannot be two: "),
         (["--method", "mdd", "--set", "gamma=-1"], "error: gamma cannot be -1: "),
         (
-            ["--method", "mdd", "--set", "beta=1"],
-            "error: There is no option --beta. `crodobo config` shows",
+            ["--method", "mdd", "--set", "quux=1"],
+            "error: There is no option --quux. `crodobo config` shows",
         ),
         (["--method", "mdd", "--set", "gama=1"], "error: There is no option --gama. Did you mean --gamma?"),
         (["--method", "mdd", "--gama", "1"], "error: There is no option --gama. Did you mean --gamma?"),

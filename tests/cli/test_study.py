@@ -52,7 +52,20 @@ def test_a_study_of_rows(
     assert rows[0].keys() == {"variant", "mark", "online", "one_pass"}
     result = tmp_path / "runs" / "crodobo-seed0" / "result.json"
     before = result.stat().st_mtime_ns
-    same = ("compare", "--methods", "crodobo", "--seeds", "0", *tiny, "--lr", "0.01", "--out", tmp_path, "-q")
+    same = (
+        "compare",
+        "--plain",
+        "--methods",
+        "crodobo",
+        "--seeds",
+        "0",
+        *tiny,
+        "--lr",
+        "0.01",
+        "--out",
+        tmp_path,
+        "-q",
+    )
     assert crodobo(*same)[0] == 0
     assert result.stat().st_mtime_ns == before, "`compare` keeps a run of `study` with the same settings"
 

@@ -146,6 +146,17 @@ def test_bursts_that_the_predictions_show_are_not_missed() -> None:
     assert 0 < spread.unseen < 0.5, "one that they miss among many that they show"
 
 
+def test_missed_bursts_that_are_certain_stay_so_while_others_are_shown() -> None:
+    spread, generator = Spread(60), Generator().manual_seed(2)
+    sorted_stream(spread, 9, generator, seen=False)
+    assert spread.unseen == 1
+    sorted_stream(spread, 9, generator, seen=True)
+    assert spread.unseen == 1
+    for _ in range(30):
+        spread.add(correlated(64, generator), seen=False)
+    assert spread.unseen < 0.5, "until the stream is mixed"
+
+
 def test_a_new_domain_begins_undecided() -> None:
     spread, generator = Spread(60), Generator().manual_seed(3)
     sorted_stream(spread, 9, generator, seen=False)

@@ -153,7 +153,7 @@ def test_a_second_session_continues_the_learners_and_the_query_numbers(
         put("a.png", picture(number), age=1000 - number)
         notes = Notes()
         summary = adapt(make(method="source-only"), observer=notes)
-    assert notes.texts == ["Going on with learners that have learned from 2 queries."]
+    assert notes.texts[1:] == ["Going on with learners that have learned from 2 queries."]
     assert summary["queries_in_all"] == 3
     assert [row["query"] for row in rows_of(make().predictions)] == ["1", "2", "3"]
 
@@ -176,9 +176,10 @@ def test_skipped_updates_predicted_only_queries_and_restores_are_counted_and_not
         put(f"{number}.png", picture(number))
     notes = Notes()
     summary = adapt(make(method="source-only"), observer=notes)
-    assert notes.texts == ["Query 3: the learners had collapsed"]
+    assert notes.texts[0] == "source-only: 1 learner, 4 steps per query, source views: plain, learning rate 0.0008."
+    assert notes.texts[1:] == ["Query 3: the learners had collapsed"]
     assert (summary["skipped_updates"], summary["predicted_only"]) == (2, {"few classes": 1})
-    assert summary["restored_weights"] == notes.texts
+    assert summary["restored_weights"] == notes.texts[1:]
 
 
 def test_an_empty_inbox_is_not_an_error(make: Make) -> None:
@@ -571,7 +572,7 @@ def test_a_checkpoint_of_other_settings_is_refused_unless_fresh(
     assert remaining(inbox) == ["b.png"]
     notes = Notes()
     summary = adapt(make(options={"seed": 1}), fresh=True, observer=notes)
-    assert notes.texts == ["Starting over with new learners."]
+    assert notes.texts[:1] == ["Starting over with new learners."]
     assert (summary["predicted"], summary["queries_in_all"]) == (1, 1)
     assert [(row["file"], row["query"]) for row in rows_of(make().predictions)] == [("a.png", "1"), ("b.png", "2")]
 

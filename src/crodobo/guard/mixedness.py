@@ -105,7 +105,10 @@ class Spread:
     @property
     def unseen(self) -> float:
         """How certain it is that the stream comes in bursts that the predictions do not show, from 0 to 1."""
-        return min(1.0, float(self.evidence[0]) / CERTAIN)
+        unseen, seen = self.evidence.tolist()
+        if unseen >= CERTAIN:
+            return 1.0
+        return unseen / CERTAIN * unseen / (unseen + seen) if unseen else 0.0
 
     def add(self, features: Tensor, seen: bool) -> None:
         """Take the samples of a query into the mean, after comparing them with it.
@@ -116,7 +119,9 @@ class Spread:
             return
         if self.samples >= FULL:  # fewer say too little about the stream
             surprise = min(CERTAIN, -math.log10(max(self.chance(features), 1e-9)))
-            self.evidence[int(seen)] += surprise - USUAL
+            found = float(self.evidence[0]) >= CERTAIN  # bursts that were seen since do not make it less certain
+            self.evidence[int(seen)] += surprise
+            self.evidence -= torch.tensor([0.0 if seen and found else USUAL, USUAL])
             self.evidence.clamp_(0, MOST)
         self.samples += len(features)
         self.samples.clamp_(max=TRACKED)

@@ -297,9 +297,8 @@ class Watch:
         """Let the reference answer in proportion to the doubt whether the learners saw the classes of a query."""
         if view is None or view.far or self.domain.remote:
             return prediction
-        share = view.narrowness / 2
-        if view.norm.mix is None:
-            share = max(view.missed / 2, self.bursts.certainty(float(self.bursts.blindness), None))
+        doubt = view.missed if view.norm.mix is None else view.narrowness
+        share = max(doubt / 2, self.bursts.certainty(float(self.bursts.blindness), None))
         if not share:
             return prediction
         theirs = average(self.reference.learners, engine, images, norm="running").probabilities

@@ -138,7 +138,7 @@ def source_view_names(text: str) -> tuple[str, ...]:
         if name not in SOURCE_VIEWS:
             near = nearest(name, ("auto", "plain", "mixed", *SOURCE_VIEWS))
             known = f"use auto, plain or mixed, or join {', '.join(SOURCE_VIEWS)} with +"
-            raise ValueError(f"there is no source view {name!r}; {f'did you mean {near}?' if near else known}")
+            raise ValueError(f"there is no source view {name!r}; {f'the nearest is {near}' if near else known}")
     return tuple(part for part in SOURCE_VIEWS if part in names)
 
 

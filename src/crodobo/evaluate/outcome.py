@@ -40,6 +40,7 @@ class Outcome:
     exhibit: Exhibit | None  # the query for the qualitative figure
     streamed: Tensor  # the indices of the target samples, in the order of the stream
     warmup_seconds: float
+    learning: str  # learners, steps, source views and rates, in words
     proof: Scan | None = None  # under strict burning: the search of the process memory for a test query
 
     def result(self) -> dict[str, Any]:
@@ -86,6 +87,7 @@ class Outcome:
         settings, options = self.settings, self.settings.options
         weight = f", running weight {options.running_weight}" if options.norm == "mixed" else ""
         return {
+            "learning": self.learning,
             "order": options.order,
             "stream": f"{settings.stream} order of seed {settings.order_seed}, queries of {settings.query_size}",
             "warmup": f"{options.warmup} steps of {options.warmup_batch} on the source, a bootstrap for each learner",

@@ -128,6 +128,7 @@ class RunStream:
             exhibit=Exhibit(**self._exhibit) if self._exhibit else None,
             streamed=streamed,
             warmup_seconds=session.warmup_seconds,
+            learning=session.method.in_words,
             proof=session.prover.scan,
         )
 

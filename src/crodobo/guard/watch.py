@@ -82,7 +82,7 @@ class Watch:
         self.lesson = Lesson()
         self._view: View | None = None
         self._weak: Tensor | None = None  # predictions of the weak view, made while the query was learned
-        self.enough = False  # whether no more steps should be taken on the query
+        self.worse_than_reference = False  # whether the learners were, at the last step on the query
 
     def before(self, images: Tensor, engine: Engine, learned: int) -> Adaptation:
         """Examine a query with `learned` samples to learn from. Sets how it is normalised, and `lesson`."""
@@ -92,7 +92,7 @@ class Watch:
         view = self._view = self._examine(images, look, engine, learned)
         self._follow(len(images), view)
         self.lesson = self._decide(learned, view)
-        self.enough = not self.lesson.weight
+        self.worse_than_reference = False
         for learner in self.learners:
             learner.query_norm = view.norm
             learner.step_size *= self.lesson.weight
@@ -119,7 +119,7 @@ class Watch:
             mine, theirs = Agreement(self.prior), Agreement(self.prior)
             mine.add(predictions)
             theirs.add(view.look.probabilities)
-            self.enough = worse(mine, theirs) is not None
+            self.worse_than_reference = worse(mine, theirs) is not None
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
         """Count a query, compare the learners with the reference, and estimate the accuracy.

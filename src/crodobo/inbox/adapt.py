@@ -126,6 +126,7 @@ def summarise(settings: AdaptSettings, session: Session, counts: FileCounts) -> 
         "files_per_second": counts.rate,
         "peak_rss_mb": peak_memory(),
         "burned": BURNED[settings.options.burn],
+        "learning": session.method.in_words,
         "predictions": str(settings.predictions),
         "settings": settings.model_dump(mode="json"),
         "proof": session.prover.scan.as_numbers() if session.prover.scan else None,

@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     SerializeAsAny,
     ValidationError,
     field_validator,
@@ -134,6 +135,8 @@ def source_view_names(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split("+")]
     if len(names) == 1 and names[0] in ("auto", "plain", "mixed"):
         return tuple(names)
+    if alone := [name for name in names if name in ("auto", "plain", "mixed")]:
+        raise ValueError(f"{alone[0]} cannot be joined with others")
     for name in names:
         if name not in SOURCE_VIEWS:
             near = nearest(name, ("auto", "plain", "mixed", *SOURCE_VIEWS))
@@ -178,12 +181,14 @@ class LearnerSettings(Settings):
     def _known_views(cls, text: str) -> str:
         return "+".join(source_view_names(text))
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _as_published(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or str(given.get("plain", False)).lower() not in ("true", "1", "yes", "on"):
-            return given
-        return {name: value for name, value in AS_PUBLISHED.items() if name in cls.model_fields} | given
+    def _as_published(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        settings = check(given)
+        if not (settings.plain and isinstance(given, dict)):
+            return settings
+        usual = {name: value for name, value in AS_PUBLISHED.items() if name in cls.model_fields}
+        return check(usual | given)
 
 
 class MethodSettings(LearnerSettings):
@@ -202,7 +207,9 @@ class MethodSettings(LearnerSettings):
     guard: bool = setting(True, "Predict harmful queries only, and restore earlier weights where learning did harm.")
     steps: Positive = setting(4, "Learning steps per query, each with a new bootstrap and new views.")
     budget: AboveZero | None = setting(
-        None, "Take as many steps per query as fit into this time, at least one.", metavar="SECONDS"
+        None,
+        "Learn each query for about this long, instead of a number of steps. At least one step is taken.",
+        metavar="SECONDS",
     )
     predict_views: Positive = setting(
         2, "Views that a prediction is the mean of: the image; its mirror image, if flips are allowed; crops.", le=6

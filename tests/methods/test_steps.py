@@ -1,10 +1,13 @@
 """Several steps per query, source views that the target chooses, and prediction views: in every method."""
 
+import pytest
 import torch
 from torch import Generator, Tensor
 
 from crodobo import Augment, CroDoBo, Method, Query, Source, SourceOnly
 from crodobo.core.prediction import Prediction
+from crodobo.evaluate.protocols import offline
+from crodobo.methods import REGISTRY
 
 AUGMENT = Augment(margin=1)
 
@@ -117,3 +120,83 @@ def test_views_from_the_query_are_burned_with_it() -> None:
     shown = [tensor for tensor in taken if tensor.shape == (16, 3, 16, 16)]
     assert len(shown) >= 2 * (2 + 2)  # per step: weak, strong, and a source batch for each of two learners
     assert not any(tensor.any() for tensor in taken)
+
+
+def test_images_that_are_their_own_view_are_still_there_when_they_are_predicted() -> None:
+    method = make(plain=True, steps=2)
+    method.augment = Augment(margin=0)  # the weak view is the image itself
+    seen: list[Tensor] = []
+    learner = method.learners[0]
+    answer = learner.answer
+    learner.answer = lambda images, norm=None: seen.append(images.clone()) or answer(images, norm)  # type: ignore[method-assign, func-returns-value]
+    step(method, digits(16, 1))
+    assert torch.allclose(seen[-1], digits(16, 1))
+
+
+@pytest.mark.parametrize("name", ["tent", "cotta", "eata", "sar", "dann", "crodobo"])
+def test_every_method_meets_a_grey_target_as_if_the_source_were_always_plain(name: str) -> None:
+    methods = [make(REGISTRY[name], source_views=views, steps=1) for views in ("auto", "plain")]
+    resumed = make(REGISTRY[name], source_views="auto", steps=1, warmup=0)
+    resumed.load_state({key: value.clone() for key, value in methods[0].state().items()})
+    for seed in (1, 2, 3):
+        first, second, third = (step(method, digits(16, seed)).probabilities for method in (*methods, resumed))
+        assert torch.equal(first, second)
+        assert torch.equal(first, third)
+
+
+def test_only_samples_that_may_be_learned_decide_about_the_views() -> None:
+    method = make(source_views="auto")
+    images = torch.cat([digits(8, 1), digits(8, 2, torch.tensor([0.9, 0.2, 0.4]))])
+    with Query(images) as query:
+        method.step(query, rows=torch.arange(16) < 8)
+    assert str(method.source_views.now) == "plain"
+
+
+def test_a_step_that_fails_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = make(source_views="auto")
+    before = {name: value.clone() for name, value in method.state().items()}
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(method, "adapt", fail)
+        with pytest.raises(MemoryError):
+            step(method, digits(16, 1))
+    assert not method.source_views.decided
+    assert before.keys() == method.state().keys()
+    assert all(torch.equal(value, before[name]) for name, value in method.state().items())
+    step(method, digits(16, 1))
+    assert str(method.source_views.now) == "plain"
+
+
+def test_undecided_learners_can_be_healed() -> None:
+    method = make(source_views="auto")
+    with torch.no_grad():
+        for learner in method.learners:
+            learner.network.bottleneck[0].weight.fill_(float("nan"))
+    assert step(method, digits(2, 1)).probabilities.isfinite().all()
+
+
+def test_the_first_images_decide_offline_too() -> None:
+    method = make(SourceOnly, source_views="auto")
+    offline(method, digits(16, 1), torch.arange(16) % 2, size=8, epochs=1)
+    assert str(method.source_views.now) == "plain"
+    assert not method.learners[0].plain_start
+
+
+def test_reseeded_learners_stay_so_when_the_target_decides() -> None:
+    drawn = []
+    for seed in (1, 2):
+        method = make(SourceOnly, source_views="auto")
+        method.learners[0].reseed(seed)
+        drawn.append(step(method, digits(16, 1)).adaptation.bootstrap[0])
+    assert not torch.equal(*drawn)
+
+
+def test_answers_before_learning_do_not_depend_on_the_number_of_steps() -> None:
+    once, often = (make(steps=steps, order="predict-then-adapt", source_views="plain", warmup=40) for steps in (1, 3))
+    images = digits(64, 1)
+    first, second = step(once, images), step(often, images)
+    assert first.adaptation.predicted_only == second.adaptation.predicted_only
+    assert torch.equal(first.probabilities, second.probabilities)

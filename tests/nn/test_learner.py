@@ -272,6 +272,8 @@ def test_the_first_layers_can_be_frozen(source: Source, share: float) -> None:
     assert all(moved[frozen:])
     assert frozen == {0.0: 0, 1.0: len(backbone)}.get(share, frozen)
     assert not any(weight.requires_grad for weight in backbone[:frozen])
+    learner.learn_only(learner.network.parameters(), lr=0.1)
+    assert not any(weight.requires_grad for weight in backbone[:frozen])
 
 
 def test_the_average_is_the_mean_of_the_probabilities(source: Source) -> None:

@@ -1,9 +1,11 @@
 """Prediction views: which there are, and that an answer is the mean over them."""
 
+import pytest
 import torch
 from torch import Generator
 
 from crodobo import Augment, CroDoBo, Source
+from crodobo.views.augment import enlarge
 from crodobo.views.prediction import prediction_views
 
 
@@ -40,3 +42,16 @@ def test_an_answer_is_the_mean_over_the_views_and_erases_their_copies() -> None:
     learner.views = remembered
     assert torch.allclose(learner.answer(images()), both, atol=1e-6)
     assert float(made[1].abs().sum()) == 0
+
+
+def test_crops_leave_nothing_of_the_enlarged_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[torch.Tensor] = []
+
+    def remembered(*arguments: object) -> torch.Tensor:
+        made.append(enlarge(*arguments))  # type: ignore[arg-type]
+        return made[-1]
+
+    monkeypatch.setattr("crodobo.views.prediction.enlarge", remembered)
+    list(prediction_views(images(), 6, Augment(margin=2, flip=True)))
+    assert len(made) == 4
+    assert not any(larger.any() for larger in made)

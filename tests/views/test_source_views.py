@@ -109,9 +109,17 @@ def test_style_takes_the_querys_low_frequencies_and_keeps_the_shapes() -> None:
     assert style(images, seeded()) is images
 
 
-@pytest.mark.parametrize("text", ["colors", "colours+", "colours+auto", ""])
-def test_unknown_views_are_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(BadSettings, match="there is no source view"):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("colors", "there is no source view 'colors'; the nearest is colours"),
+        ("colours+", "there is no source view ''"),
+        ("colours+auto", "auto cannot be joined with others"),
+        ("", "there is no source view ''"),
+    ],
+)
+def test_unknown_views_are_refused_with_a_sentence(text: str, reason: str) -> None:
+    with pytest.raises(BadSettings, match=reason):
         CroDoBo.Settings.of(source_views=text)
 
 
@@ -123,7 +131,7 @@ def test_plain_settings_are_the_papers_unless_given() -> None:
     paper = CroDoBo.Settings.of(plain=True)
     assert (paper.steps, paper.source_views, paper.predict_views) == (1, "plain", 1)
     assert CroDoBo.Settings.of(plain=True, steps=2).steps == 2
-    assert CroDoBo.Settings.of(plain="yes").steps == 1
+    assert CroDoBo.Settings.of(plain="y").steps == 1
     assert CroDoBo.Settings.of().steps > 1
 
 

@@ -104,13 +104,14 @@ class Query:
 
     @contextmanager
     def temporary(self) -> Iterator[None]:
-        """Burn what the query comes to own inside the block when the block ends."""
-        kept = len(self._owned)
+        """Burn what the query comes to own inside the block when the block ends, but for what it owned before."""
+        kept = list(self._owned)
         try:
             yield
         finally:
-            derived = self._owned[kept:]
-            del self._owned[kept:]
+            before = {tensor.data_ptr() for tensor in kept}  # a view may be the image itself
+            derived = [tensor for tensor in self._owned[len(kept) :] if tensor.data_ptr() not in before]
+            self._owned = kept
             self._burn(derived)
 
     def check(self, shape: tuple[int, ...]) -> None:

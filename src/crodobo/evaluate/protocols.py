@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from crodobo.core.metrics import ConfusionMatrix, StreamRecord
-from crodobo.core.pixels import Images, in_batches
+from crodobo.core.pixels import Images, in_batches, to_unit
 from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data.prefetch import prefetch
@@ -121,6 +121,7 @@ def offline(
     generator = Generator().manual_seed(seed)
     steps = steps_per_epoch(method.source, images, size)
     method.expect(epochs * steps)
+    method.choose_views(to_unit(images[torch.arange(min(size, len(images)))]))
     for learner in method.learners:
         learner.share = 1.0
     for _ in range(epochs):

@@ -197,8 +197,9 @@ class Guard:
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor]:
-    """A learner's weights and statistics in use, without its generator and its optimiser's moments."""
-    return {name: value for name, value in learner.state().items() if not name.startswith(("generator", "optimiser."))}
+    """A learner's weights and statistics in use, without its generator, its optimiser's moments and its other start."""
+    others = ("generator", "optimiser.", "plain_start.")
+    return {name: value for name, value in learner.state().items() if not name.startswith(others)}
 
 
 def compare(mine: Prediction, copies: list[Prediction], usual: ClassMix) -> str | None:

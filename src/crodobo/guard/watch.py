@@ -83,6 +83,7 @@ class Watch:
         self._view: View | None = None
         self._weak: Tensor | None = None  # predictions of the weak view, made while the query was learned
         self.worse_than_reference = False  # whether the learners were, at the last step on the query
+        self.answered = False  # whether the query is predicted before it is learned
 
     def before(self, images: Tensor, engine: Engine, learned: int) -> Adaptation:
         """Examine a query with `learned` samples to learn from. Sets how it is normalised, and `lesson`."""
@@ -92,7 +93,7 @@ class Watch:
         view = self._view = self._examine(images, look, engine, learned)
         self._follow(len(images), view)
         self.lesson = self._decide(learned, view)
-        self.worse_than_reference = False
+        self.worse_than_reference = self.answered = False
         for learner in self.learners:
             learner.query_norm = view.norm
             learner.step_size *= self.lesson.weight
@@ -113,7 +114,8 @@ class Watch:
         weak, view = mean(predictions), self._view
         if view is None:
             return
-        if view.norm.plain and self.lesson.weight == 1 and weak.isfinite().all():
+        later = self.answered and self._weak is not None  # made with what this query has taught
+        if view.norm.plain and self.lesson.weight == 1 and weak.isfinite().all() and not later:
             self._weak = weak
         if view.mixed:
             mine, theirs = Agreement(self.prior), Agreement(self.prior)

@@ -101,7 +101,6 @@ class Method(ABC):
         """Take the learners as they are for those before the stream."""
         with self.engine.torch_threads():
             self.guard = self.make_guard() if self.settings.guard and self.learns else None
-        self._undo = None
 
     def make_guard(self) -> Guard | Watch:
         """What keeps the stream from harming the learners."""
@@ -129,7 +128,9 @@ class Method(ABC):
             steps = f"as many steps per query as fit into {settings.budget:g} s"
         shown = f"{views.warm_up} if the target has colours" if views.open and not views.decided else f"{views.now}"
         scale = self.learners[0].backbone_lr_scale
-        rate = f"learning rate {settings.lr:g}" + (f" (backbone × {scale:g})" if scale != 1 else "")
+        rate = f"learning rate {getattr(settings, 'adapt_lr', settings.lr):g}" + (
+            f" (backbone × {scale:g})" if scale != 1 else ""
+        )
         learners = f"{settings.learners} learner{'s' if settings.learners > 1 else ''}"
         parts = [learners, steps, f"source views: {shown}", rate] if self.learns else [learners]
         return f"{self.name}: {', '.join(parts)}."
@@ -185,8 +186,6 @@ class Method(ABC):
         if rows is not None and not rows.any():
             return replace(self.predict(query), adaptation=Adaptation(predicted_only="not asked to adapt"))
         images = query.pixels()
-        if not self.source_views.decided:
-            self._choose_views(images)
         largest = max(self.largest, len(images))
         learned = len(images) if rows is None else int(rows.sum())
         for learner in self.learners:
@@ -204,16 +203,20 @@ class Method(ABC):
         self.steps, self.largest = self.steps + 1, largest
         return prediction
 
-    def _choose_views(self, images: Tensor) -> None:
+    def choose_views(self, images: Tensor) -> None:
         """Let the first images of the target decide in which views the source is learned."""
-        self.source_views.look(images)
-        if self.source_views.decided:
-            for learner in self.learners:
-                learner.decide(plain=not self.source_views.now.parts)
-            self._begin()
+        if not self.source_views.look(images):
+            return
+        for learner in self.learners:
+            if not self.source_views.now.parts:
+                learner.begin_plain()
+                self.prepare(learner)
+            learner.plain_start = {}
+        self._begin()
 
     def _guarded_step(self, query: Query, images: Tensor, order: Order, rows: Tensor | None) -> Prediction:
         learned = images if rows is None else query.own(images[rows])
+        self.choose_views(learned)
         if not self.guard:
             return self._plain_step(query, images, learned, order)
         if isinstance(self.guard, Watch):
@@ -235,6 +238,8 @@ class Method(ABC):
                 self.guard.before_answer(images, self.engine)
             return replace(average(self.learners, self.engine, images), adaptation=adaptation)
         prediction = average(self.learners, self.engine, images)
+        if isinstance(self.guard, Watch):
+            self.guard.answered = True
         return replace(prediction, adaptation=self.adapt_in_steps(query, learned))
 
     def adapt_in_steps(self, query: Query, images: Tensor) -> Adaptation:
@@ -284,10 +289,13 @@ class Method(ABC):
         self.generator.set_state(state["generator"])
         self.source_views.target.copy_(state["target_colours"])
         self.steps, self.largest = int(state["steps"]), int(state["largest"])
-        for number, learner in enumerate(self.learners):
-            learner.load_state(with_prefix(f"learners.{number}.", state))
+        self._load_learners(state)
         if self.guard:
             self.guard.load_state(with_prefix("guard.", state))
+
+    def _load_learners(self, state: dict[str, Tensor]) -> None:
+        for number, learner in enumerate(self.learners):
+            learner.load_state(with_prefix(f"learners.{number}.", state))
 
     @torch.no_grad()
     def snapshot(self, reuse: Snapshot | None = None) -> Snapshot:
@@ -304,6 +312,10 @@ class Method(ABC):
         """Undo everything since `snapshot` was taken, as if it had not happened."""
         for learner in self.learners:
             learner.forget()
+        if self.source_views.decided and "learners.0.plain_start.generator" in snapshot.state:
+            self.source_views.target.copy_(snapshot.state["target_colours"])
+            self._load_learners(snapshot.state)
+            self._begin()  # with a reference that has learned the source in the same views
         unchanged = {name: value for name, value in self.state().items() if name.startswith(REFERENCE)}
         self.load_state(unchanged | snapshot.state)
         if self.guard and snapshot.guard is not None:

@@ -64,12 +64,8 @@ class Learner:
         if scale is None:
             scale = (PUBLISHED_SCALE if settings.plain else SCALE) if backbone.pretrained else 1.0
         self.backbone_lr_scale = scale
-        for weight in first_share(list(network.backbone.parameters()), settings.frozen):
-            weight.requires_grad_(False)
-        old = [weight for weight in network.backbone.parameters() if weight.requires_grad]
-        new = [*network.bottleneck.parameters(), *network.classifier.parameters()]
-        groups = [{"params": old, "lr": settings.lr * scale}, {"params": new, "lr": settings.lr}]
-        self.optimiser = torch.optim.Adam(groups, weight_decay=settings.weight_decay, fused=True)
+        self._frozen = first_share(list(network.backbone.parameters()), settings.frozen)
+        self.optimiser = self._make_optimiser()
         self._norms = batch_norms(network)
         self.statistics: list[Tensor] = []  # the running statistics of all BatchNorm layers
         self._kept_statistics: list[Tensor] = []  # copies of them, made after the last update
@@ -81,6 +77,15 @@ class Learner:
         self.query_norm = QueryNorm()  # how the current query is normalised, with these statistics
         self.plain_start: dict[str, Tensor] = {}  # the state after a warm-up without source views; see `warm_up`
         self.views: PredictionViews = lambda images: (images,)  # whose predictions an answer is the mean of
+
+    def _make_optimiser(self) -> torch.optim.Optimizer:
+        network, settings = self.network.requires_grad_(True), self.settings
+        for weight in self._frozen:
+            weight.requires_grad_(False)
+        old = [weight for weight in network.backbone.parameters() if weight.requires_grad]
+        new = [*network.bottleneck.parameters(), *network.classifier.parameters()]
+        groups = [{"params": old, "lr": settings.lr * self.backbone_lr_scale}, {"params": new, "lr": settings.lr}]
+        return torch.optim.Adam(groups, weight_decay=settings.weight_decay, fused=True)
 
     def attach(self, name: str, make: Callable[[], Part]) -> Part:
         """Add a part, for example a discriminator, that is trained and stored with the learner.
@@ -103,7 +108,8 @@ class Learner:
 
     def learn_only(self, weights: Iterable[nn.Parameter], lr: float) -> None:
         """From now on update only these weights, with a new optimiser."""
-        chosen = list(weights)
+        frozen = set(self._frozen)
+        chosen = [weight for weight in weights if weight not in frozen]
         for part in self._parts.values():
             part.requires_grad_(False)
         for weight in chosen:
@@ -175,9 +181,11 @@ class Learner:
         """The mean of the class probabilities over all prediction views."""
         each = []
         for view in self.views(images):
-            each.append(self.predict(view, norm))
-            if view is not images:
-                view.zero_()  # a copy of private images
+            try:
+                each.append(self.predict(view, norm))
+            finally:
+                if view is not images:
+                    view.zero_()  # a copy of private images
         return each[0] if len(each) == 1 else torch.stack(each).mean(dim=0)
 
     @torch.no_grad()
@@ -259,7 +267,7 @@ class Learner:
         """Learn the source before the stream begins, on this learner's own bootstraps.
 
         If the target is to decide about the source views, the source is learned twice, first as it is. Both results are
-        kept until `decide`.
+        kept until the target has decided.
         """
         plain_start: dict[str, Tensor] = {}
         if views and views.open:
@@ -278,14 +286,18 @@ class Learner:
             self.update(F.cross_entropy(logits, batch.labels))
             after_step()
 
-    def decide(self, plain: bool) -> None:
-        """Go on as a learner that has learned the source as it is, or in its views. The other one is dropped."""
-        start, self.plain_start = self.plain_start, {}
-        if not (plain and start):
-            return
-        if not self.optimiser.state:  # a new optimiser begins without moments
-            start = {name: value for name, value in start.items() if not name.startswith("optimiser.")}
-        self.load_state(self.state() | start)
+    def begin_plain(self) -> None:
+        """Become the learner that has learned the source as it is, without attached parts. See `warm_up`."""
+        start, self._parts, self.target = self.plain_start, {"network": self.network}, None
+        self.optimiser, self.statistics = self._make_optimiser(), []
+        self._watch_statistics(self.network)
+        self.load_state(start)
+
+    def reseed(self, seed: int) -> None:
+        """From now on draw other random numbers."""
+        self.generator.manual_seed(seed)
+        if self.plain_start:
+            self.plain_start["generator"] = self.generator.get_state()
 
     def frozen_copy(self) -> "Learner":
         """A learner with the same weights and statistics that will not learn."""

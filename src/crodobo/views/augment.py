@@ -70,12 +70,6 @@ def random_crop(images: Tensor, margin: int, resize: bool, generator: Generator)
     return cut.permute(0, 3, 1, 2)
 
 
-def crop(images: Tensor, margin: int, resize: bool, top: int, left: int) -> Tensor:
-    """The same at a given place for all images. The result is a copy."""
-    height, width = images.shape[-2:]
-    return enlarge(images, margin, resize)[..., top : top + height, left : left + width]
-
-
 def enlarge(images: Tensor, margin: int, resize: bool) -> Tensor:
     """Make images larger by `margin` on every side: stretch them, or pad them with black."""
     if not resize:

@@ -25,7 +25,7 @@ NEAR = 0.06  # how far a pixel of the border may be from its usual colour to be 
 PLAIN = 0.7  # share of the border that has its usual colour from which a ground is plain
 FILLED = 0.9  # mean extent of objects from which they fill their frame
 GREY = 0.02  # mean range of the channels below which images are grey
-SURE = 8  # images of the target from which it is grey, if none has shown colours
+SURE = 8  # images of the target after which it counts as grey, if they are grey on average
 
 
 class ChosenViews:
@@ -35,8 +35,9 @@ class ChosenViews:
     >>> str(views.now), views.decided
     ('colours', False)
     >>> views.look(torch.zeros(8, 3, 8, 8))  # a grey target
-    >>> str(views.now), views.decided
-    ('plain', True)
+    True
+    >>> str(views.now)
+    'plain'
     """
 
     def __init__(self, text: str, source: Source) -> None:
@@ -57,10 +58,15 @@ class ChosenViews:
         grey = self.open and self.decided and colourful <= GREY * count
         return SourceViews() if grey else self.warm_up
 
-    def look(self, images: Tensor) -> None:
-        """Look at the first images of the target. Only their number and mean colourfulness are kept."""
-        if not self.decided:
-            self.target += torch.tensor([len(images), float(colourfulness(images).sum())])
+    def look(self, images: Tensor) -> bool:
+        """Look at the first images of the target, and say whether they have decided.
+
+        Only their number and mean colourfulness are kept.
+        """
+        if self.decided:
+            return False
+        self.target += torch.tensor([len(images), float(colourfulness(images).sum())])
+        return self.decided
 
 
 def choose_for(source: Source) -> SourceViews:

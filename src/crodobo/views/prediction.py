@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from crodobo.views.augment import Augment, crop
+from crodobo.views.augment import Augment, enlarge
 
 CORNERS = ((0, 0), (1, 1), (0, 1), (1, 0))  # of the range in which a crop may move
 
@@ -24,7 +24,11 @@ def prediction_views(images: Tensor, count: int, augment: Augment) -> Iterator[T
     if augment.flip and count > 1:
         yield images.flip(-1)
     corners = CORNERS if augment.margin else ()
+    height, width = images.shape[-2:]
     for number, (down, across) in enumerate(corners[: max(0, count - 2)]):
+        larger = enlarge(images, augment.margin, augment.resize)
         top, left = 2 * augment.margin * down, 2 * augment.margin * across
-        cut = crop(images, augment.margin, augment.resize, top, left)
-        yield cut.flip(-1) if augment.flip and number % 2 else cut
+        cut = larger[..., top : top + height, left : left + width]
+        view = cut.flip(-1) if augment.flip and number % 2 else cut.clone()
+        larger.zero_()  # private images
+        yield view

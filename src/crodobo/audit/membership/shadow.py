@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from crodobo.core.metrics import StreamRecord
 from crodobo.core.pixels import Images, in_batches, to_unit
@@ -27,7 +27,7 @@ def seed_of_run(seed: int, run: int) -> int:
 def reseed(learners: list[Learner], seed: int) -> None:
     """Give learners of a shared warm start their own random numbers."""
     for number, learner in enumerate(learners):
-        learner.generator = Generator().manual_seed(seed * 1009 + number)
+        learner.reseed(seed * 1009 + number)
 
 
 def stream_members(

@@ -44,6 +44,7 @@ from crodobo.storage.tensors import with_prefix
 EXAMINED = 64  # samples of a query that the reference looks at
 NARROW, NOISE = 0.25, 0.8  # narrowness from which statistics are corrected, and its scatter for one sample
 ONE_CLASS = 0.9  # narrowness from which nothing is learned
+MIXED = 0.5  # weight of a query below which it has too few classes for more than one step
 FEW, LEAST_SOURCE = 8, 16  # samples from which a query is learned, and samples of the source at a time
 MISSED, UNDONE = 0.65, 0.95  # certainty of missed bursts from which nothing is learned, and earlier learning is undone
 BURSTY = 0.5  # certainty of bursts from which the accuracy is unknown
@@ -82,7 +83,7 @@ class Watch:
         self.lesson = Lesson()
         self._view: View | None = None
         self._weak: Tensor | None = None  # predictions of the weak view, made while the query was learned
-        self.worse_than_reference = False  # whether the learners were, at the last step on the query
+        self.one_step = False  # whether no further steps are to be taken on the query
         self.answered = False  # whether the query is predicted before it is learned
 
     def before(self, images: Tensor, engine: Engine, learned: int) -> Adaptation:
@@ -93,7 +94,7 @@ class Watch:
         view = self._view = self._examine(images, look, engine, learned)
         self._follow(len(images), view)
         self.lesson = self._decide(learned, view)
-        self.worse_than_reference = self.answered = False
+        self.one_step, self.answered = self.lesson.weight < MIXED, False
         for learner in self.learners:
             learner.query_norm = view.norm
             learner.step_size *= self.lesson.weight
@@ -121,7 +122,7 @@ class Watch:
             mine, theirs = Agreement(self.prior), Agreement(self.prior)
             mine.add(predictions)
             theirs.add(view.look.probabilities)
-            self.worse_than_reference = worse(mine, theirs) is not None
+            self.one_step |= worse(mine, theirs) is not None
 
     def after(self, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
         """Count a query, compare the learners with the reference, and estimate the accuracy.

@@ -244,20 +244,19 @@ class Method(ABC):
 
     def adapt_in_steps(self, query: Query, images: Tensor) -> Adaptation:
         """Adapt to a query as often as the settings and the guard say. What a step derives from the query is burned."""
-        share = self.guard.lesson.weight if isinstance(self.guard, Watch) else 1.0
-        steps, budget = self.settings.steps * share, (self.settings.budget or 0.0) * share
+        steps, budget = self.settings.steps, self.settings.budget
         started, each = time.perf_counter(), list[Adaptation]()
         while True:
             with query.temporary():
                 each.append(self.adapt(query, images))
             elapsed, done = time.perf_counter() - started, len(each)
-            enough = done >= steps if self.settings.budget is None else elapsed * (done + 1) / done > budget
+            enough = done >= steps if budget is None else elapsed * (done + 1) / done > budget
             if enough or each[-1].skipped or not self.goes_on():
                 return replace(join_adaptations(each), skipped=each[-1].skipped, bootstrap=each[-1].bootstrap)
 
     def goes_on(self) -> bool:
         """Whether to take another step on the same query, if the settings allow it."""
-        return self.learns and not (isinstance(self.guard, Watch) and self.guard.worse_than_reference)
+        return self.learns and not (isinstance(self.guard, Watch) and self.guard.one_step)
 
     def predict(self, images: Tensor | np.ndarray | Query) -> Prediction:
         """Predict images, or an open query, without adapting to them."""

@@ -64,7 +64,7 @@ def main() -> None:
 
 def warm_starts(benchmark: Benchmark, seed: int) -> list[State]:
     """The states of the learners after their warm-up."""
-    settings = MethodSettings.of(seed=seed)
+    settings = MethodSettings.of(seed=seed, plain=True)
     learners = make_learners(benchmark.source, STARTS, seed, settings)
     make_engine(STARTS).map(lambda learner: learner.warm_up(benchmark.source, benchmark.augment), learners)
     return [{name: value.clone() for name, value in learner.state().items()} for learner in learners]
@@ -75,10 +75,11 @@ def score(
 ) -> Score:
     """Online and one-pass accuracy of a method that starts from the chosen warm starts."""
     kind = get_method(name)
-    learners = make_learners(benchmark.source, len(chosen), seed, kind.Settings.of(learners=len(chosen), seed=seed))
+    settings = kind.Settings.of(learners=len(chosen), seed=seed, plain=True)
+    learners = make_learners(benchmark.source, len(chosen), seed, settings)
     for learner, start in zip(learners, chosen, strict=True):
         learner.load_state(starts[start])
-    method = kind(benchmark.source, learners=learners, augment=benchmark.augment, seed=seed)
+    method = kind(benchmark.source, learners=learners, augment=benchmark.augment, seed=seed, plain=True)
     record = online(method, benchmark.stream(QUERY, seed, queries=queries))
     streamed = benchmark.order(seed)[: len(record.predicted)]
     final = one_pass(method, benchmark.images[streamed], benchmark.labels[streamed], QUERY)

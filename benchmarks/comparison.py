@@ -1,7 +1,7 @@
 """Check the results of `crodobo compare` on `glyphs` against our bars.
 
-    crodobo compare --benchmark glyphs --methods all --seeds 0,1,2
-    python benchmarks/comparison.py [runs/compare-glyphs/comparison.json]
+    crodobo compare --plain --benchmark glyphs --methods all --seeds 0,1,2 --out runs/comparison
+    python benchmarks/comparison.py [runs/comparison/comparison.json]
 
 Prints whether each bar is reached, and fails if one is missed.
 """
@@ -15,7 +15,7 @@ SIX = ("dan", "coral", "dann", "ent", "mdd", "cdan")
 
 
 def main() -> None:
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/compare-glyphs/comparison.json")
+    path = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/comparison/comparison.json")
     if not path.is_file():
         sys.exit(f"There is no {path}. Run crodobo compare first.")
     entries = json.loads(path.read_text())["entries"]

@@ -1,4 +1,4 @@
-"""Speed and memory of CroDoBo, as ratios that hold on a noisy machine.
+"""Speed and memory of CroDoBo with one step per query, as ratios that hold on a noisy machine.
 
 All variants are timed in one process, in turns: each round times every variant once, and a ratio is the median of the
 ratios of the rounds. Memory is measured in a process of its own, where nothing from before can hide a leak.
@@ -228,7 +228,7 @@ def make_method(case: Case) -> CroDoBo:
     """CroDoBo on random images. The speed does not depend on what it learns."""
     images = torch.randint(256, (1000, *case.shape), dtype=torch.uint8, generator=Generator().manual_seed(0))
     source = Source(images, torch.arange(1000) % case.classes)
-    return CroDoBo(source, learners=case.learners, backbone=case.backbone, warmup=0)
+    return CroDoBo(source, learners=case.learners, backbone=case.backbone, warmup=0, steps=1)
 
 
 def resident_memory() -> float:

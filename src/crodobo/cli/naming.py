@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from crodobo.config import DataSettings
+from crodobo.config import AS_PUBLISHED, DataSettings
 
 if TYPE_CHECKING:
     from crodobo.evaluate.settings import RunSettings
@@ -26,12 +26,16 @@ def run_name(settings: "RunSettings") -> str:
     'glyphs-crodobo-k2-seed0'
     >>> run_name(RunSettings(queries=5, options=CroDoBo.Settings(seed=1, backbone="torchvision/resnet18")))
     'glyphs-crodobo-k2-seed1-queries5-backbone-torchvision-resnet18'
+    >>> run_name(RunSettings(options=CroDoBo.Settings(plain=True)))
+    'glyphs-crodobo-k2-seed0-plain'
     >>> run_name(RunSettings(stream="dirichlet(0.1)", stream_seed=3, options=CroDoBo.Settings()))
     'glyphs-crodobo-k2-seed0-stream-dirichlet0.1-stream-seed3'
     """
     options = settings.options
     name = f"{settings.benchmark.replace('/', '-')}-{settings.method}-k{options.learners}-seed{options.seed}"
-    return name + _changed(settings, UNNAMED) + _changed(options, UNNAMED) + as_data_name(settings.data)
+    published = [each for each, value in AS_PUBLISHED.items() if options.plain and getattr(options, each) == value]
+    changed = _changed(settings, UNNAMED) + _changed(options, (*UNNAMED, *published))
+    return name + changed + as_data_name(settings.data)
 
 
 def _changed(settings: BaseModel, unnamed: Container[str]) -> str:

@@ -121,7 +121,7 @@ def test_each_pass_streams_all_members_in_another_order(benchmark: Benchmark) ->
             return Adaptation()
 
     learners = make_learners(benchmark.source, 1, 0, SETTINGS)
-    method = Recorder(benchmark.source, augment=benchmark.augment, learners=learners, threads=1)
+    method = Recorder(benchmark.source, augment=benchmark.augment, learners=learners, threads=1, steps=1)
     members = torch.arange(0, 32, 2)
     record = stream_members(method, benchmark, members, seed=0, size=5, passes=2)
     assert record.queries == 8

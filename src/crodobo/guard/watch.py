@@ -44,7 +44,7 @@ from crodobo.storage.tensors import with_prefix
 EXAMINED = 64  # samples of a query that the reference looks at
 NARROW, NOISE = 0.25, 0.8  # narrowness from which statistics are corrected, and its scatter for one sample
 ONE_CLASS = 0.9  # narrowness from which nothing is learned
-MIXED = 0.5  # weight of a query below which it has too few classes for more than one step
+MIXED = 0.25  # weight of a query below which it has too few classes for more than one step
 FEW, LEAST_SOURCE = 8, 16  # samples from which a query is learned, and samples of the source at a time
 MISSED, UNDONE = 0.65, 0.95  # certainty of missed bursts from which nothing is learned, and earlier learning is undone
 BURSTY = 0.5  # certainty of bursts from which the accuracy is unknown

@@ -151,7 +151,7 @@ class Watch:
     def estimate(self) -> Estimate | None:
         """The accuracy on the last samples that were taken; None where learners may make the same mistakes."""
         unknown = self.domain.remote or self.knowledge.kappa < AGREE or self.bursts.spread.bursts > BURSTY
-        return None if unknown else self.estimator.estimate()
+        return None if unknown or self.gentle else self.estimator.estimate()  # see docs/streams.md, How good is it?
 
     def predict(self, images: Tensor, engine: Engine) -> Prediction:
         """Predict without learning. The reference answers if the learners are certainly worse on these images."""

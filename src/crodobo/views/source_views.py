@@ -19,7 +19,7 @@ from crodobo.views.style import style
 from crodobo.views.zoom import zoom
 
 FROM_QUERY = ("background", "style")  # these use the query's images while there is one
-MIXED = ("strong", "zoom", "colours", "background")  # one of which each image gets
+MIXED = ("strong", "zoom", "colours", "background")  # each image gets one of these, or none
 
 
 @dataclass(frozen=True)

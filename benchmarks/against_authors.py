@@ -129,8 +129,6 @@ def measure(arguments: argparse.Namespace, places: Places, seed: int) -> dict[st
     shared: dict[str, Any] = pair.options | {"seed": seed, "learners": arguments.learners}
     if pair.needs_weights:
         shared["weights"] = places.weights
-    else:
-        del shared["warmup"], shared["backbone"]
     published = {"plain": True, "norm": "running", "warmup": 0 if pair.needs_weights else 300}
 
     def make(kind: type[CroDoBo], **options: Any) -> Variant:

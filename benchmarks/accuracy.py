@@ -20,7 +20,7 @@ from crodobo.data import Benchmark, load_benchmark
 from crodobo.engine import make_engine
 from crodobo.evaluate.protocols import one_pass, online
 from crodobo.methods import get_method
-from crodobo.nn.learner import make_learners
+from crodobo.nn.learners import make_learners, warm_up
 
 STARTS = 4
 QUERY = 64
@@ -66,7 +66,7 @@ def warm_starts(benchmark: Benchmark, seed: int) -> list[State]:
     """The states of the learners after their warm-up."""
     settings = MethodSettings.of(seed=seed, plain=True)
     learners = make_learners(benchmark.source, STARTS, seed, settings)
-    make_engine(STARTS).map(lambda learner: learner.warm_up(benchmark.source, benchmark.augment), learners)
+    warm_up(learners, make_engine(STARTS), benchmark.source, benchmark.augment)
     return [{name: value.clone() for name, value in learner.state().items()} for learner in learners]
 
 

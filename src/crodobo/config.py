@@ -284,7 +284,9 @@ class SessionSettings(Settings):
     prove_every: Positive | None = setting(
         None, "Queries between searches of the memory for a test query; only at the start if not set.", "", "QUERIES"
     )
-    log: Path | None = setting(None, "Add events to this JSON lines file; no data.", metavar="FILE", exclude=True)
+    log: Path | None = setting(
+        None, "Add events to this JSON lines file; - is standard output.", metavar="FILE", exclude=True
+    )
     sign_key: Path | None = setting(None, "Sign the ledger with this Ed25519 key.", metavar="FILE", exclude=True)
     options: Annotated[SerializeAsAny[MethodSettings], Field(description="Settings of the method.")]
 

@@ -14,7 +14,7 @@ from crodobo.engine import Sequence
 from crodobo.errors import BadQuery, BadSettings
 from crodobo.guard.watch import Watch
 from crodobo.methods import REGISTRY
-from crodobo.nn.learner import make_learners, warm_up
+from crodobo.nn.learners import make_learners, warm_up
 from crodobo.views.augment import Augment
 
 SHAPE = (1, 16, 16)
@@ -159,7 +159,7 @@ def test_a_step_that_fails_after_its_updates_leaves_no_trace(
     method, undisturbed = make(), make()
     for each in (method, undisturbed):
         ask(each, make_images())
-    before, guarded = copy_state(method), method.guard and method.guard.snapshot()
+    before, guarded = copy_state(method), method.guard.snapshot()
     adapt = method.adapt
 
     def adapt_and_fail(query: Query, images: Tensor) -> None:
@@ -171,7 +171,7 @@ def test_a_step_that_fails_after_its_updates_leaves_no_trace(
         with pytest.raises(MemoryError):
             ask(method, make_images(seed=1))
     assert_same_state(before, method.state())
-    assert method.guard is None or same_objects(method.guard.snapshot(), guarded)
+    assert same_objects(method.guard.snapshot(), guarded)
     assert_same_future(method, undisturbed)
 
 
@@ -182,13 +182,13 @@ def test_a_restored_snapshot_undoes_steps_completely(make: Callable[..., Method]
     for each in (method, undisturbed):
         for n in range(steps):
             ask(each, make_images(seed=n))
-    guarded, snapshot = method.guard and method.guard.snapshot(), method.snapshot()
+    guarded, snapshot = method.guard.snapshot(), method.snapshot()
     for n in range(1, 3):
         ask(method, make_images(seed=n))
     if method.guard:
         method.guard.good = method.guard.next = None
     method.restore(snapshot)
-    assert method.guard is None or same_objects(method.guard.snapshot(), guarded)
+    assert same_objects(method.guard.snapshot(), guarded)
     assert_same_future(method, undisturbed)
 
 

@@ -11,7 +11,8 @@ import torch
 from crodobo.config import LearnerSettings
 from crodobo.core.source import Source
 from crodobo.engine import Engine, Parallel, Sequence, make_engine
-from crodobo.nn.learner import Learner, make_learners
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import make_learners, warm_up
 from crodobo.views.augment import Augment
 
 PATIENCE = 20.0  # seconds until a waiting thread gives up
@@ -141,7 +142,7 @@ def test_sequence_and_parallel_give_learners_with_the_same_bits(source: Source) 
 
     def warmed_up(engine: Engine) -> list[Learner]:
         learners = make_learners(source, 3, seed=0, settings=settings)
-        engine.map(lambda learner: learner.warm_up(source, Augment()), learners)
+        warm_up(learners, engine, source, Augment())
         return learners
 
     in_turn, at_once = warmed_up(Sequence(threads=1)), warmed_up(Parallel(workers=3, threads=1))

@@ -179,3 +179,12 @@ def test_counts_and_records_hold_the_latest_estimate() -> None:
         assert record.rows[-1].estimate == (expected and expected.accuracy)
         assert prediction.numbers["estimated_accuracy_low"] == (expected and expected.low)
     assert last_estimate(StreamRecord(ConfusionMatrix(2))) is None
+
+
+def test_the_accuracy_is_unknown_for_some_queries_after_one_of_few_classes(method: CroDoBo, source: Source) -> None:
+    assert ask(method, source, times=3).estimate
+    burst = source.images[source.labels == 0].repeat(4, 1, 1, 1)[:32]
+    with Query(burst) as query:
+        assert method.step(query).estimate is None
+    assert ask(method, source).estimate is None
+    assert ask(method, source, times=10).estimate

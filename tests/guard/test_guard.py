@@ -11,7 +11,7 @@ from crodobo import CroDoBo, Method, Prediction, Query, Source, SourceOnly
 from crodobo.config import LearnerSettings
 from crodobo.core.prediction import Adaptation
 from crodobo.engine import Sequence
-from crodobo.nn.learner import make_learners, warm_up
+from crodobo.nn.learners import make_learners, warm_up
 from crodobo.views.augment import Augment
 
 SIZE = 64

@@ -10,7 +10,8 @@ from crodobo.engine import Sequence
 from crodobo.guard.agreement import Agreement, worse
 from crodobo.guard.mixedness import Spread, UsualClasses
 from crodobo.guard.reference import Reference
-from crodobo.nn.learner import Learner, make_learners, warm_up
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import make_learners, warm_up
 from crodobo.views.augment import Augment
 
 EVEN = torch.full((4,), 0.25)

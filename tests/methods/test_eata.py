@@ -15,7 +15,8 @@ from crodobo.engine import Sequence
 from crodobo.methods.eata import EATA, EATASettings, FisherMemory
 from crodobo.methods.sar import SAR
 from crodobo.methods.tent import TENT
-from crodobo.nn.learner import Learner, make_learners, warm_up
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import make_learners, warm_up
 from crodobo.views.augment import Augment
 
 

@@ -12,7 +12,7 @@ from crodobo import Query, Source, online
 from crodobo.config import MethodSettings
 from crodobo.engine import Sequence
 from crodobo.methods import REGISTRY
-from crodobo.nn.learner import make_learners, warm_up
+from crodobo.nn.learners import make_learners, warm_up
 from crodobo.views.augment import Augment
 
 WARM = {"warmup": 25, "warmup_batch": 32, "threads": 1, "steps": 1}

@@ -200,3 +200,49 @@ def test_answers_before_learning_do_not_depend_on_the_number_of_steps() -> None:
     first, second = step(once, images), step(often, images)
     assert first.adaptation.predicted_only == second.adaptation.predicted_only
     assert torch.equal(first.probabilities, second.probabilities)
+
+
+# --- several owners of one query ---
+
+
+@pytest.mark.parametrize("name", ["crodobo", "bn-statistics", "tent", "source-only"])
+@pytest.mark.parametrize("learn", [True, False])
+@pytest.mark.parametrize("mine", [1, 5])
+def test_an_answer_does_not_depend_on_the_samples_of_others(name: str, learn: bool, mine: int) -> None:
+    """The same images of mine, beside two kinds of images of others: every bit of my answer is the same."""
+
+    def ask(others: Tensor) -> Tensor:
+        method = make(REGISTRY[name], learners=1 if name != "crodobo" else 2)
+        step(method, digits(16, 5))  # as the first query, so that learners and statistics have moved
+        owners = torch.tensor([0] * mine + [1] * len(others))
+        with Query(torch.cat([digits(mine, 1), others])) as query:
+            found = method.step(query, owners=owners) if learn else method.predict(query, owners)
+        return found.probabilities[:mine]
+
+    usual, noise = digits(11, 2), torch.rand(11, 3, 16, 16, generator=Generator().manual_seed(3))
+    assert torch.equal(ask(usual), ask(noise))
+
+
+def test_one_owner_is_answered_after_learning_as_without_owners() -> None:
+    first, second = make(), make()
+    with Query(digits(8, 1)) as query:
+        answer = first.step(query, owners=torch.full((8,), 3))
+    assert torch.equal(answer.probabilities, step(second, digits(8, 1)).probabilities)
+
+
+def test_several_owners_change_answers_but_not_what_is_learned() -> None:
+    first, second = make(), make()
+    with Query(digits(8, 1)) as query:
+        first.step(query, owners=torch.tensor([0, 1] * 4))
+    step(second, digits(8, 1))
+    for name, weight in first.learners[0].network.state_dict().items():
+        assert torch.equal(weight, second.learners[0].network.state_dict()[name]), name
+
+
+def test_what_is_copied_for_an_owner_is_burned() -> None:
+    method, given = make(), digits(8, 1)
+    with Query(given) as query:
+        method.predict(query, torch.tensor([0, 1] * 4))
+        wiped_inside = query.wiped
+    assert wiped_inside >= given.numel() * 4  # the float copies for the two owners
+    assert not given.any()

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from crodobo.config import LearnerSettings
 from crodobo.core.source import Source
 from crodobo.engine import Sequence
-from crodobo.nn.learner import Learner, average, make_learners
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import average, make_learners, warm_up
 from crodobo.views.augment import Augment
 
 SETTINGS = LearnerSettings.of(warmup=0, warmup_batch=16)
@@ -189,7 +190,7 @@ def test_warming_up_lowers_the_source_loss(source: Source) -> None:
     settings = LearnerSettings.of(warmup=25, warmup_batch=16, lr=3e-3)
     learner, steps = make(source, settings=settings), []
     before = F.nll_loss(learner.predict(source.images).log(), source.labels)
-    learner.warm_up(source, Augment(margin=1), after_step=lambda: steps.append(1))
+    warm_up([learner], Sequence(1), source, Augment(margin=1), after_step=lambda: steps.append(1))
     after = F.nll_loss(learner.predict(source.images).log(), source.labels)
     assert after < before / 2
     assert len(steps) == 25
@@ -198,7 +199,7 @@ def test_warming_up_lowers_the_source_loss(source: Source) -> None:
 def test_no_warm_up_moves_nothing(source: Source) -> None:
     learner = make(source)
     before = stored(learner)
-    learner.warm_up(source, Augment())
+    warm_up([learner], Sequence(1), source, Augment())
     assert same(stored(learner), before)
 
 

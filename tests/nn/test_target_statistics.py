@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from crodobo.config import LearnerSettings
 from crodobo.core.source import Source
 from crodobo.nn.layer_statistics import LayerStatistics, Moments, moments, normalise, renormalise
-from crodobo.nn.learner import Learner, make_learners
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import make_learners
 from crodobo.nn.target_statistics import QueryNorm, TargetStatistics
 
 CHANNELS, CLASSES = 5, 3

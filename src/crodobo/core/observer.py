@@ -20,8 +20,8 @@ class Observer:
     def reading(self, done: int, total: int) -> None:
         """This many images of the source are decoded."""
 
-    def warming_up(self, steps: int) -> None:
-        """The warm-up begins. All learners together take this many steps."""
+    def warming_up(self, steps: int, learners: int = 1, rounds: int = 1) -> None:
+        """The warm-up begins. Each learner takes this many steps in each round."""
 
     def warmed_up_step(self) -> None:
         """One learner took one warm-up step."""

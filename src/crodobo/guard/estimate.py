@@ -20,7 +20,8 @@ from crodobo.core.prediction import Estimate, Prediction
 from crodobo.core.source import Source
 from crodobo.engine import Engine
 from crodobo.guard.class_mix import ClassMix
-from crodobo.nn.learner import Learner, average
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import average
 from crodobo.views.shifts import shifts
 
 RECENT, LEAST = 256, 64  # samples that an estimate covers, and the fewest for which there is one

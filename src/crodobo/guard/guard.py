@@ -20,7 +20,9 @@ from crodobo.core.prediction import Adaptation, Prediction
 from crodobo.core.source import Source
 from crodobo.engine import Engine
 from crodobo.guard.class_mix import ClassMix, narrower
-from crodobo.nn.learner import Learner, average
+from crodobo.guard.protection import Protection
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import average
 
 ONE_IN = 8  # one sample in so many is examined before a query is learned
 GLANCED = 8  # examined samples that can raise a suspicion
@@ -55,7 +57,7 @@ class WeightCopy:
 GuardSnapshot = tuple[WeightCopy | None, WeightCopy | None, bool]  # what `Guard.state` leaves out
 
 
-class Guard:
+class Guard(Protection):
     """Watches the learners of a method from query to query, and may put earlier weights back into them.
 
     It keeps four class mixes: `usual` of the whole stream, `glance` of the few samples looked at before a query is
@@ -63,7 +65,8 @@ class Guard:
     """
 
     def __init__(self, learners: list[Learner], source: Source) -> None:
-        self.learners, self.source = learners, source
+        super().__init__(learners)
+        self.source = source
         classes = len(source.classes)
         frequencies = torch.bincount(source.labels, minlength=classes) / len(source)
         self.chance = float(frequencies.square().sum())  # accuracy of random guesses
@@ -77,7 +80,7 @@ class Guard:
         self.next: WeightCopy | None = None  # becomes the good copy if the queries after it are sound
         self.sound = False  # whether the current weights were checked and found not to have collapsed
 
-    def before(self, images: Tensor, engine: Engine) -> Adaptation:
+    def before(self, images: Tensor, engine: Engine, learned: int) -> Adaptation:
         """Examine a query before it is learned: is it a burst, or have the learners collapsed?"""
         if self.good is None:
             self.good = self.next = WeightCopy(self.learners, int(self.counts[1]))

@@ -9,9 +9,9 @@
 - **Bursts that nobody sees.** Learners that know little take a burst for a mixed query. Until a stream has shown that
   it is mixed, and if the means of the queries' features show bursts that the predictions do not, it is predicted only.
 - **Answers.** What a mix of classes could explain is left out of the statistics of a query that may be part of a missed
-  burst. The reference shares the answers to such queries by up to a half, and gives them alone once bursts are certain.
-  It shares those to queries of few classes by up to a half. The prediction of the weak view, which learning makes
-  anyway, is half of the answer to a mixed query.
+  burst. The reference shares the answers to such queries, and to queries of few classes, by up to a half. The
+  prediction of the weak view, which learning makes anyway, is half of the answer to a mixed query. The answer to a
+  query of few classes is fitted to those classes.
 - **Going back.** A reference stays in memory: the learners as they were before the stream. Learners that see far fewer
   classes than the reference in the same samples, or agree far less, have been harmed. They get earlier weights. So do
   learners that have missed bursts.
@@ -28,6 +28,7 @@ from crodobo.core.prediction import Adaptation, Estimate, Prediction
 from crodobo.core.source import Source
 from crodobo.engine import Engine
 from crodobo.guard.agreement import NOT_FINITE, Agreement, worse
+from crodobo.guard.class_prior import fit_classes
 from crodobo.guard.domain import Domain
 from crodobo.guard.estimate import Estimator
 from crodobo.guard.guard import WeightCopy
@@ -35,9 +36,11 @@ from crodobo.guard.lesson import Lesson, View, mean, some
 from crodobo.guard.missed_bursts import MissedBursts
 from crodobo.guard.mixedness import UsualClasses
 from crodobo.guard.normalising import Found, choose_norm, sharing, trust
+from crodobo.guard.protection import Protection
 from crodobo.guard.reference import Look, Reference
 from crodobo.guard.way_back import WayBack
-from crodobo.nn.learner import Learner, average
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import average
 from crodobo.nn.target_statistics import QueryNorm
 from crodobo.storage.tensors import with_prefix
 
@@ -56,15 +59,18 @@ COUNTS = ("owed", "calm")
 ShowSource = Callable[[Tensor, Generator], Tensor]
 
 
-class Watch:
+class Watch(Protection):
     """Examines each query before it is learned.
 
     `show` makes the views in which the source is learned. `own` is the weight of a mixed query's own statistics at
     prediction.
     """
 
+    follows = True
+
     def __init__(self, learners: list[Learner], source: Source, show: ShowSource, own: float) -> None:
-        self.learners, self.source, self.own = learners, source, own
+        super().__init__(learners)
+        self.source, self.own = source, own
         self.prior = torch.bincount(source.labels, minlength=len(source.classes)) / len(source)
         generator = Generator().manual_seed(0)
         batches = [source.bootstrap(128, generator) for _ in range(MEASURED // 128)]
@@ -80,11 +86,13 @@ class Watch:
         self.estimator = Estimator(self.prior)
         self.counts = {name: torch.zeros(1) for name in COUNTS}
         self.counts["calm"].fill_(CALM)
-        self.lesson = Lesson()
-        self._view: View | None = None
-        self._weak: Tensor | None = None  # predictions of the weak view, made while the query was learned
-        self.one_step = False  # whether no further steps are to be taken on the query
-        self.answered = False  # whether the query is predicted before it is learned
+        self._view: View | None = None  # what was found in the query, until its end
+        self._weak: Tensor | None = None  # predictions of its weak view, made while it was learned
+
+    def scale(self, samples: int, learned: int, largest: int, full: int) -> None:
+        """Scale the step by the samples that may be learned."""
+        for learner in self.learners:
+            learner.step_size = min(1.0, learned / full)
 
     def before(self, images: Tensor, engine: Engine, learned: int) -> Adaptation:
         """Examine a query with `learned` samples to learn from. Sets how it is normalised, and `lesson`."""
@@ -144,13 +152,24 @@ class Watch:
         prediction = self._shared(images, prediction, self._view, engine)
         if weak is not None and len(weak) == len(images):
             prediction = replace(prediction, probabilities=(prediction.probabilities + weak) / 2)
+        return replace(self._fitted(prediction, self._view), estimate=self.estimate)
+
+    def after_more_steps(self, images: Tensor, engine: Engine) -> str | None:
+        """Compare the learners with the reference again, after steps on a query that was answered.
+
+        Says what was restored, if they are worse.
+        """
+        return self._checked(images, average(self.learners, engine, images), engine).adaptation.restored
+
+    def end_query(self) -> None:
+        """Forget what was found in a query."""
         self._view = self._weak = None
-        return replace(prediction, estimate=self.estimate)
 
     @property
     def estimate(self) -> Estimate | None:
         """The accuracy on the last samples that were taken; None where learners may make the same mistakes."""
-        unknown = self.domain.remote or self.knowledge.kappa < AGREE or self.bursts.spread.bursts > BURSTY
+        narrow = self.bursts.spread.bursts > BURSTY or float(self.counts["calm"]) < CALM
+        unknown = self.domain.remote or self.knowledge.kappa < AGREE or narrow
         return None if unknown or self.gentle else self.estimator.estimate()  # see docs/streams.md, How good is it?
 
     def predict(self, images: Tensor, engine: Engine) -> Prediction:
@@ -166,7 +185,14 @@ class Watch:
         for learner in self.learners:
             learner.query_norm = view.norm
         prediction = self._shared(images, average(self.learners, engine, images), view, engine)
-        return replace(prediction, estimate=self.estimate)
+        return replace(self._fitted(prediction, view), estimate=self.estimate)
+
+    def predict_each(self, images: Tensor, engine: Engine) -> Prediction:
+        """Predict images without learning, each as if it were the only one: with the running statistics alone."""
+        missed = self.bursts.certainty(float(self.bursts.blindness), self._near_samples)
+        for learner in self.learners:
+            learner.query_norm = QueryNorm(own=0.0)
+        return self._shared_by(missed, images, average(self.learners, engine, images), engine)
 
     def source_due(self, samples: int, full: int) -> int:
         """The size of the source batch to learn with these samples, if nothing is learned from them; 0 for none.
@@ -259,7 +285,12 @@ class Watch:
 
     def _missed(self, look: Look) -> float:
         """How certain it is that a query is part of a burst which the learners, unsure as they are, do not see."""
-        return self.bursts.certainty(self._blindness(look), None if self.domain.remote else int(self.domain.samples))
+        return self.bursts.certainty(self._blindness(look), self._near_samples)
+
+    @property
+    def _near_samples(self) -> int | None:
+        """How many samples have come of a domain near the source; None if it is far away."""
+        return None if self.domain.remote else int(self.domain.samples)
 
     def _blindness(self, look: Look) -> float:
         """How likely the learners are to miss a burst. Before the stream they know as much as the reference."""
@@ -298,14 +329,24 @@ class Watch:
 
     def _shared(self, images: Tensor, prediction: Prediction, view: View | None, engine: Engine) -> Prediction:
         """Let the reference answer in proportion to the doubt whether the learners saw the classes of a query."""
-        if view is None or view.far or self.domain.remote:
+        if view is None or view.far:
             return prediction
-        doubt = view.missed if view.norm.mix is None else view.narrowness
-        share = max(doubt / 2, self.bursts.certainty(float(self.bursts.blindness), None))
+        return self._shared_by(view.missed if view.norm.mix is None else view.narrowness, images, prediction, engine)
+
+    def _shared_by(self, doubt: float, images: Tensor, prediction: Prediction, engine: Engine) -> Prediction:
+        if self.domain.remote:
+            return prediction
+        share = max(doubt, self.bursts.certainty(float(self.bursts.blindness), None)) / 2
         if not share:
             return prediction
         theirs = average(self.reference.learners, engine, images, norm="running").probabilities
         return replace(prediction, probabilities=torch.lerp(prediction.probabilities, theirs, share))
+
+    def _fitted(self, prediction: Prediction, view: View | None) -> Prediction:
+        """Fit the answer to a query of few classes to those that it seems to have."""
+        if view is None or view.far or view.norm.mix is None or not prediction.probabilities.isfinite().all():
+            return prediction
+        return replace(prediction, probabilities=fit_classes(prediction.probabilities, self.prior))
 
     def _undo(self) -> str:
         """Forget what was learned while bursts were taken for mixed queries, and the statistics that they left."""
@@ -340,7 +381,7 @@ class Watch:
                 value.copy_(state[name])
         self.reference.load_state(with_prefix("reference.", state))
         self.way_back.continue_from_checkpoint()
-        self._view = self._weak = None
+        self.end_query()
 
     def snapshot(self) -> tuple[WeightCopy, ...]:
         """The copies of earlier weights, which nothing changes after they are made."""
@@ -348,4 +389,5 @@ class Watch:
 
     def restore(self, snapshot: tuple[WeightCopy, ...]) -> None:
         """Go back to a result of `snapshot`."""
-        self.way_back.copies, self._view, self._weak = snapshot, None, None
+        self.way_back.copies = snapshot
+        self.end_query()

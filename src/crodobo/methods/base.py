@@ -1,6 +1,5 @@
 """Method: adapt to a query, predict it, keep nothing of it."""
 
-import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
@@ -13,14 +12,18 @@ from torch import Generator, Tensor
 from crodobo.config import MethodSettings, Order
 from crodobo.core import pixels
 from crodobo.core.pixels import Images
-from crodobo.core.prediction import Adaptation, Prediction, join_adaptations
+from crodobo.core.prediction import Adaptation, Prediction
 from crodobo.core.query import Query
 from crodobo.core.source import Source, SourceBatch
 from crodobo.engine import Sequence, make_engine
-from crodobo.errors import BadQuery, BadSettings
-from crodobo.guard.guard import Guard, GuardSnapshot, WeightCopy
-from crodobo.guard.watch import Watch
-from crodobo.nn.learner import Learner, average, make_learners, warm_up
+from crodobo.errors import BadQuery
+from crodobo.guard.guard import Guard
+from crodobo.guard.protection import Protection
+from crodobo.methods import stepping
+from crodobo.methods.checks import check_burning
+from crodobo.methods.stepping import Idle, Wanted, predict_apart
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import make_learners, warm_up
 from crodobo.storage.tensors import with_prefix
 from crodobo.views.augment import Augment
 from crodobo.views.chosen_views import ChosenViews
@@ -36,7 +39,7 @@ class Snapshot(NamedTuple):
     """Everything that a step can change, copied in memory."""
 
     state: dict[str, Tensor]
-    guard: GuardSnapshot | tuple[WeightCopy, ...] | None
+    guard: tuple[Any, ...] | None  # what `Protection.state` leaves out; None if that is not to be restored
 
 
 class Method(ABC):
@@ -100,9 +103,10 @@ class Method(ABC):
     def _begin(self) -> None:
         """Take the learners as they are for those before the stream."""
         with self.engine.torch_threads():
-            self.guard = self.make_guard() if self.settings.guard and self.learns else None
+            protected = self.settings.guard and self.learns
+            self.guard = self.make_guard() if protected else Protection(self.learners)
 
-    def make_guard(self) -> Guard | Watch:
+    def make_guard(self) -> Protection:
         """What keeps the stream from harming the learners."""
         return Guard(self.learners, self.source)
 
@@ -168,7 +172,14 @@ class Method(ABC):
 
     @torch.inference_mode(False)
     @torch.enable_grad()
-    def step(self, query: Query, order: Order | None = None, rows: Tensor | None = None) -> Prediction:
+    def step(
+        self,
+        query: Query,
+        order: Order | None = None,
+        rows: Tensor | None = None,
+        idle: Idle | None = None,
+        owners: Tensor | None = None,
+    ) -> Prediction:
         """Adapt to a query and predict it, in this order or in that of the settings.
 
         A step that raises leaves no trace. An unusable query raises `BadQuery`.
@@ -181,22 +192,24 @@ class Method(ABC):
             Whether to adapt or to predict first, instead of what the settings say.
         rows
             Which samples may be learned, as booleans; all of them if not given. All samples are predicted.
+        idle
+            Further steps after the prediction. They are not taken if nothing is learned from the query.
+        owners
+            The number of each sample's owner. If there are several, the samples of each are predicted by themselves,
+            and before the query is learned: nobody's answer depends on another's samples in the query.
         """
         query.check(self.source.shape)
         if rows is not None and not rows.any():
-            return replace(self.predict(query), adaptation=Adaptation(predicted_only="not asked to adapt"))
+            return replace(self.predict(query, owners), adaptation=Adaptation(predicted_only="not asked to adapt"))
         images = query.pixels()
         largest = max(self.largest, len(images))
         learned = len(images) if rows is None else int(rows.sum())
-        for learner in self.learners:
-            if isinstance(self.guard, Watch):
-                learner.step_size = min(1.0, learned / self.settings.warmup_batch)
-            else:
-                learner.share = len(images) / largest
+        self.guard.scale(len(images), learned, largest, self.settings.warmup_batch)
         self._undo = self.snapshot(self._undo)
         try:
             with self.engine.torch_threads():
-                prediction = self._guarded_step(query, images, order or self.settings.order, rows)
+                wanted = Wanted(order or self.settings.order, rows, idle, owners)
+                prediction = stepping.take(self, query, images, wanted)
         except BaseException:
             self.restore(self._undo)
             raise
@@ -214,64 +227,23 @@ class Method(ABC):
             learner.plain_start = {}
         self._begin()
 
-    def _guarded_step(self, query: Query, images: Tensor, order: Order, rows: Tensor | None) -> Prediction:
-        learned = images if rows is None else query.own(images[rows])
-        self.choose_views(learned)
-        if not self.guard:
-            return self._plain_step(query, images, learned, order)
-        if isinstance(self.guard, Watch):
-            found = self.guard.before(images, self.engine, len(learned))
-        else:
-            found = self.guard.before(images, self.engine)
-        if found.predicted_only and isinstance(self.guard, Guard):
-            prediction = replace(average(self.learners, self.engine, images, norm="running"), adaptation=found)
-        else:
-            prediction = self._plain_step(query, images, learned, order)
-            told = replace(prediction.adaptation, predicted_only=found.predicted_only, restored=found.restored)
-            prediction = replace(prediction, adaptation=told)
-        return self.guard.after(images, prediction, self.engine)
-
-    def _plain_step(self, query: Query, images: Tensor, learned: Tensor, order: Order) -> Prediction:
-        if order == "adapt-then-predict":
-            adaptation = self.adapt_in_steps(query, learned)
-            if isinstance(self.guard, Watch):
-                self.guard.before_answer(images, self.engine)
-            return replace(average(self.learners, self.engine, images), adaptation=adaptation)
-        prediction = average(self.learners, self.engine, images)
-        if isinstance(self.guard, Watch):
-            self.guard.answered = True
-        return replace(prediction, adaptation=self.adapt_in_steps(query, learned))
-
-    def adapt_in_steps(self, query: Query, images: Tensor) -> Adaptation:
-        """Adapt to a query as often as the settings and the guard say. What a step derives from the query is burned."""
-        steps, budget = self.settings.steps, self.settings.budget
-        started, each = time.perf_counter(), list[Adaptation]()
-        while True:
-            with query.temporary():
-                each.append(self.adapt(query, images))
-            elapsed, done = time.perf_counter() - started, len(each)
-            enough = done >= steps if budget is None else elapsed * (done + 1) / done > budget
-            if enough or each[-1].skipped or not self.goes_on():
-                return replace(join_adaptations(each), skipped=each[-1].skipped, bootstrap=each[-1].bootstrap)
-
     def goes_on(self) -> bool:
         """Whether to take another step on the same query, if the settings allow it."""
-        return self.learns and not (isinstance(self.guard, Watch) and self.guard.one_step)
+        return self.learns and not self.guard.one_step
 
-    def predict(self, images: Tensor | np.ndarray | Query) -> Prediction:
-        """Predict images, or an open query, without adapting to them."""
+    def predict(self, images: Tensor | np.ndarray | Query, owners: Tensor | None = None) -> Prediction:
+        """Predict images, or an open query, without adapting to them.
+
+        `owners` are the numbers of the owners of a query's samples, as in `step`.
+        """
         if isinstance(images, Query):
             images.check(self.source.shape)
-            return self._answer(images.pixels())
+            apart = predict_apart(self, images, owners)
+            return apart or self.guard.predict(images.pixels(), self.engine)
         batch = pixels.as_tensor(images)
         if wrong := pixels.misfit(batch, self.source.shape):
             raise BadQuery(f"The batch {wrong}.")
-        return self._answer(pixels.to_unit(batch))
-
-    def _answer(self, images: Tensor) -> Prediction:
-        if isinstance(self.guard, Watch):
-            return self.guard.predict(images, self.engine)
-        return average(self.learners, self.engine, images)
+        return self.guard.predict(pixels.to_unit(batch), self.engine)
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to continue, as tensors by name. It has no target sample, unless `keeps_target`."""
@@ -279,9 +251,7 @@ class Method(ABC):
         state |= {"steps": torch.tensor(self.steps), "largest": torch.tensor(self.largest)}
         for number, learner in enumerate(self.learners):
             state |= {f"learners.{number}.{name}": value for name, value in learner.state().items()}
-        if self.guard:
-            state |= {f"guard.{name}": value for name, value in self.guard.state().items()}
-        return state
+        return state | {f"guard.{name}": value for name, value in self.guard.state().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Continue from a result of `state`. The guard takes the loaded weights for good ones."""
@@ -289,8 +259,7 @@ class Method(ABC):
         self.source_views.target.copy_(state["target_colours"])
         self.steps, self.largest = int(state["steps"]), int(state["largest"])
         self._load_learners(state)
-        if self.guard:
-            self.guard.load_state(with_prefix("guard.", state))
+        self.guard.load_state(with_prefix("guard.", state))
 
     def _load_learners(self, state: dict[str, Tensor]) -> None:
         for number, learner in enumerate(self.learners):
@@ -305,7 +274,7 @@ class Method(ABC):
         old = reuse.state if reuse else {}
         now = {name: value for name, value in self.state().items() if not name.startswith(REFERENCE)}
         state = {name: old[name].copy_(value) if name in old else value.clone() for name, value in now.items()}
-        return Snapshot(state, self.guard.snapshot() if self.guard else None)
+        return Snapshot(state, self.guard.snapshot())
 
     def restore(self, snapshot: Snapshot) -> None:
         """Undo everything since `snapshot` was taken, as if it had not happened."""
@@ -317,31 +286,5 @@ class Method(ABC):
             self._begin()  # with a reference that has learned the source in the same views
         unchanged = {name: value for name, value in self.state().items() if name.startswith(REFERENCE)}
         self.load_state(unchanged | snapshot.state)
-        if self.guard and snapshot.guard is not None:
-            self.guard.restore(snapshot.guard)  # type: ignore[arg-type]
-
-
-def check_burning(method: type[Method], settings: MethodSettings) -> None:
-    """Refuse a method that keeps target data where burning is on."""
-    if method.keeps_target and settings.burn != "off":
-        raise BadSettings(
-            f"{method.name} keeps target data, and burning is on.",
-            "Choose a method that keeps nothing, or turn burning off if the target may be stored.",
-            settings=("method", "burn"),
-        )
-
-
-def check_runs_online(method: type[Method], settings: MethodSettings) -> None:
-    """Refuse a method that cannot run on a stream, before anything is loaded."""
-    if "online" not in method.protocols:
-        raise no_online_form(method)
-    check_burning(method, settings)
-
-
-def no_online_form(method: type[Method]) -> BadSettings:
-    """The error for an offline method on a stream."""
-    return BadSettings(
-        f"{method.name} needs the whole target again and again, so it has no online form.",
-        "Choose an online method, or run this one in a comparison with the offline protocol.",
-        settings=("method",),
-    )
+        if snapshot.guard is not None:
+            self.guard.restore(snapshot.guard)

@@ -11,8 +11,7 @@ from crodobo.config import Fraction, MethodSettings, NonNegative, Positive
 from crodobo.core.prediction import Adaptation, join_adaptations
 from crodobo.core.query import Query
 from crodobo.core.source import SourceBatch
-from crodobo.guard.guard import Guard
-from crodobo.guard.lesson import Lesson
+from crodobo.guard.protection import Protection
 from crodobo.guard.watch import Watch
 from crodobo.methods.base import Method
 from crodobo.methods.mixing import mixed_loss
@@ -89,13 +88,13 @@ class CroDoBo(Method):
     Settings: ClassVar[type[MethodSettings]] = CroDoBoSettings
     settings: CroDoBoSettings
 
-    def make_guard(self) -> Guard | Watch:
+    def make_guard(self) -> Protection:
         if self.settings.plain or not self.protected:
             return super().make_guard()
         return Watch(self.learners, self.source, self.show_source, own=1 - self.settings.running_weight)
 
     def adapt(self, query: Query, images: Tensor) -> Adaptation:
-        lesson = self.guard.lesson if isinstance(self.guard, Watch) else Lesson()
+        lesson = self.guard.lesson
         if not lesson.weight:
             return self.adapt_without_target(query, images)
         given = self.coefficients._replace(usual=lesson.usual)
@@ -122,8 +121,7 @@ class CroDoBo(Method):
         # 3.2.2  Co-supervision: exchange pseudo-labels before any learner is updated, then update all.
         peers = average_of_peers([each.probabilities for each in passes])
         guesses = average_of_peers([each.guess for each in passes])
-        if isinstance(self.guard, Watch):
-            self.guard.note_weak([each.probabilities for each in passes])
+        self.guard.note_weak([each.probabilities for each in passes])
 
         def update(learner: Learner, objective: Objective, first: FirstPass, peer: Tensor, guess: Tensor) -> bool:
             if objective.mixes and second is not None and first.source is not None:
@@ -143,7 +141,7 @@ class CroDoBo(Method):
     def learn_source(self, learner: Learner, size: int, query: Query, images: Tensor) -> SourceBatch | None:
         """ℓ_s: cross-entropy on a bootstrap of the source. Return the batch as the learner saw it."""
         batch = self.draw_source(learner, size, query, images)
-        if learner.target and isinstance(self.guard, Watch):
+        if learner.target:
             with learner.target.source(batch.labels if self.guard.measures_classes(self.steps) else None):
                 logits = learner.forward(batch.images)
         else:
@@ -153,7 +151,6 @@ class CroDoBo(Method):
 
     def adapt_without_target(self, query: Query, images: Tensor) -> Adaptation:
         """Learn the source alone. Of the query, only the BatchNorm statistics are followed."""
-        assert isinstance(self.guard, Watch)
         size = self.guard.source_due(len(images), self.settings.warmup_batch)
 
         def learn(learner: Learner) -> Adaptation:

@@ -8,7 +8,8 @@ from torch import Tensor
 from crodobo.core import pixels
 from crodobo.core.prediction import Adaptation
 from crodobo.core.query import Query
-from crodobo.methods.base import Method, no_online_form
+from crodobo.methods.base import Method
+from crodobo.methods.checks import no_online_form
 from crodobo.nn.learner import Learner
 from crodobo.nn.network import Encoded
 

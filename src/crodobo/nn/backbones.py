@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import crodobo.core.torchvision_shim  # noqa: F401
-from crodobo.config import BUILT_IN, nearest
+from crodobo.config import BUILT_IN, LearnerSettings, nearest
 from crodobo.errors import BadSettings, BadWeights
 from crodobo.nn.hub import download
 from crodobo.nn.weights import read_weights
@@ -27,6 +27,11 @@ IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
 HEADS: tuple[str, ...] = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "last_linear.", "classif.")
 HEADS += ("AuxLogits.", "aux1.", "aux2.")
 GROUPS = 8  # of channels that GroupNorm normalises together
+PHOTOGRAPH = 64  # pixels from which a colour image may be a photograph
+RANDOM_WEIGHTS = (
+    "The network starts from random weights. If the images are photographs, use pretrained weights: for example the "
+    "backbone resnet18 with `pretrained`, or a file of `weights`."
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,16 @@ def build_backbone(
     if shape[0] != 3:  # the statistics are for three channels: use their mean for all
         mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
     return Backbone(network, features, mean, std, pretrained or weights is not None, name != "small-groupnorm")
+
+
+def needs_pretrained_weights(shape: tuple[int, ...], settings: LearnerSettings) -> bool:
+    """Whether images of this shape may be photographs, and the network is about to start from random weights.
+
+    >>> [needs_pretrained_weights(shape, LearnerSettings()) for shape in ((3, 64, 64), (1, 64, 64), (3, 32, 32))]
+    [True, False, False]
+    """
+    photographs = shape[0] == 3 and min(shape[1:]) >= PHOTOGRAPH
+    return photographs and not settings.pretrained and settings.weights is None
 
 
 def check_backbone(name: str) -> None:

@@ -7,21 +7,14 @@ from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional as F
 
 from crodobo.config import LearnerSettings, Norm
-from crodobo.core.prediction import Prediction, agreement_of
-from crodobo.core.source import Source
-from crodobo.engine import Engine
 from crodobo.nn.backbones import build_backbone
 from crodobo.nn.layer_statistics import Moments, running
 from crodobo.nn.network import Encoded, Network
 from crodobo.nn.normalisation import batch_norms, batch_statistics, mixed_statistics, running_weight
 from crodobo.nn.target_statistics import QueryNorm, TargetStatistics
 from crodobo.storage.tensors import with_prefix
-from crodobo.views.augment import Augment
-from crodobo.views.chosen_views import ChosenViews
-from crodobo.views.source_views import SourceViews
 
 SCALE, PUBLISHED_SCALE = 0.1, 0.01  # of the learning rate for a pretrained backbone
 GENTLE = 0.1  # scale of the backbone's learning rate up to which its features hardly move
@@ -75,7 +68,7 @@ class Learner:
         self.step_size = 1.0  # the share of the learning rates that updates use; less than 1 for a short query
         self.target: TargetStatistics | None = None  # kept apart from the source's, if a method asks for it
         self.query_norm = QueryNorm()  # how the current query is normalised, with these statistics
-        self.plain_start: dict[str, Tensor] = {}  # the state after a warm-up without source views; see `warm_up`
+        self.plain_start: dict[str, Tensor] = {}  # the state after a warm-up without source views, if there are two
         self.views: PredictionViews = lambda images: (images,)  # whose predictions an answer is the mean of
 
     def _make_optimiser(self) -> torch.optim.Optimizer:
@@ -257,37 +250,8 @@ class Learner:
             self.statistics += [buffer for buffer in buffers if buffer is not None]
         self._kept_statistics = [buffer.clone() for buffer in self.statistics]
 
-    def warm_up(
-        self,
-        source: Source,
-        augment: Augment,
-        views: ChosenViews | None = None,
-        after_step: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Learn the source before the stream begins, on this learner's own bootstraps.
-
-        If the target is to decide about the source views, the source is learned twice, first as it is. Both results are
-        kept until the target has decided.
-        """
-        plain_start: dict[str, Tensor] = {}
-        if views and views.open:
-            begin = {name: value.clone() for name, value in self.state().items()}
-            self._learn(source, augment, SourceViews(), after_step)
-            plain_start = {name: value.clone() for name, value in self.state().items()}
-            self.load_state(begin)
-        self._learn(source, augment, views.warm_up if views else SourceViews(), after_step)
-        self.plain_start = plain_start
-
-    def _learn(self, source: Source, augment: Augment, views: SourceViews, after_step: Callable[[], None]) -> None:
-        for _ in range(self.settings.warmup):
-            batch = source.bootstrap(self.settings.warmup_batch, self.generator)
-            weak = augment.weak(batch.images, self.generator)
-            logits = self.forward(views.make(weak, augment, self.generator))
-            self.update(F.cross_entropy(logits, batch.labels))
-            after_step()
-
     def begin_plain(self) -> None:
-        """Become the learner that has learned the source as it is, without attached parts. See `warm_up`."""
+        """Become the learner that has learned the source as it is, without attached parts. See `learners.warm_up`."""
         start, self._parts, self.target = self.plain_start, {"network": self.network}, None
         self.optimiser, self.statistics = self._make_optimiser(), []
         self._watch_statistics(self.network)
@@ -365,29 +329,3 @@ def first_share(weights: list[nn.Parameter], share: float) -> list[nn.Parameter]
             break
         chosen.append(weight)
     return chosen
-
-
-def make_learners(source: Source, count: int, seed: int, settings: LearnerSettings, first: int = 0) -> list[Learner]:
-    """Make the learners `first` to `first + count - 1` of a run. The same seed and number give the same learner."""
-    return [
-        Learner(source.shape, len(source.classes), seed * 1009 + number, settings)
-        for number in range(first, first + count)
-    ]
-
-
-def warm_up(
-    learners: list[Learner],
-    engine: Engine,
-    source: Source,
-    augment: Augment,
-    after_step: Callable[[], None] = lambda: None,
-) -> None:
-    """Warm up every learner. `after_step` is called from the learners' threads after each step."""
-    views = ChosenViews(learners[0].settings.source_views, source)
-    engine.map(lambda learner: learner.warm_up(source, augment, views, after_step), learners)
-
-
-def average(learners: list[Learner], engine: Engine, images: Tensor, norm: Norm | None = None) -> Prediction:
-    """Predict images in 0..1 with all learners: the mean of their probabilities."""
-    each = torch.stack(engine.map(lambda learner: learner.answer(images, norm), learners))
-    return Prediction(each.mean(dim=0), agreement_of(each))

@@ -82,6 +82,7 @@ def test_a_process_that_was_not_relaunched_is_refused_with_everything_missing() 
         ("PYTHONMALLOC", "pymalloc", "PYTHONMALLOC"),
         ("LD_BIND_NOW", "", "LD_BIND_NOW"),
         ("LD_PRELOAD", "", "freed memory is not overwritten"),
+        ("PILLOW_BLOCKS_MAX", "8", "PILLOW_BLOCKS_MAX is set"),
     ],
 )
 def test_one_missing_protection_is_enough_to_refuse(name: str, value: str, part: str) -> None:
@@ -91,10 +92,16 @@ def test_one_missing_protection_is_enough_to_refuse(name: str, value: str, part:
     assert re.search(rf"NotHardened: Strict burning cannot start: {part}[^;]*\. ", failed.stderr)
 
 
-def test_a_relaunched_process_does_not_relaunch_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(launch.MARK, str(os.getpid()))
-    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("relaunched again"))
-    launch.relaunch()
+def test_a_relaunched_process_closes_itself_at_once_and_does_not_relaunch_again() -> None:
+    code = (
+        "import ctypes, os\n"
+        "from crodobo.burn.relaunch import MARK, relaunch\n"
+        "os.execve = None\n"
+        "os.environ[MARK] = str(os.getpid())\n"
+        "relaunch()\n"
+        "assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_child_of_a_relaunched_process_does_not_count_as_relaunched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +112,12 @@ def test_a_child_of_a_relaunched_process_does_not_count_as_relaunched(monkeypatc
 def test_the_users_own_preload_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "/their/library.so")
     assert launch.environment()["LD_PRELOAD"] == f"{allocator.LIBRARY}:/their/library.so"
+
+
+def test_variables_with_which_pillow_keeps_memory_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in launch.UNSET:
+        monkeypatch.setenv(name, "64")
+    assert not set(launch.UNSET) & launch.environment().keys()
 
 
 def test_without_our_library_other_allocators_are_used_and_state_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,3 +141,28 @@ def test_without_any_allocator_the_error_has_a_remedy(monkeypatch: pytest.Monkey
     with pytest.raises(NotHardened, match="C compiler") as refusal:
         launch.environment()
     assert "\n" not in str(refusal.value)
+
+
+def test_a_process_with_a_debugger_is_refused() -> None:
+    code = (
+        "import ctypes, os, signal\n"
+        "from crodobo.burn.closing import close_process\n"
+        "libc = ctypes.CDLL(None)\n"
+        "if not (child := os.fork()):\n"
+        "    libc.ptrace(0, 0, None, None)\n"  # let the parent debug it
+        "    close_process()\n"
+        "os.waitpid(child, 0)\n"
+    )
+    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "NotHardened: Strict burning cannot start: a debugger is attached" in failed.stderr
+
+
+def test_the_command_line_closes_a_relaunched_process_before_it_loads_commands() -> None:
+    code = (
+        "import ctypes, os, sys\n"
+        "os.environ['CRODOBO_LAUNCHED'] = str(os.getpid())\n"
+        "import crodobo.cli\n"
+        "assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0\n"
+        "assert not {'typer', 'pydantic', 'torch'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from crodobo.audit.patterns import Pattern, find_images, make_forms, patterns_of
 from crodobo.audit.report import Report
-from crodobo.audit.search import Searcher
 from crodobo.burn.process import CHUNK, ProcessMemory
+from crodobo.burn.searcher import Searcher
 from crodobo.errors import BadData
 
 SHORTEST = 8  # bytes; shorter patterns are found by chance

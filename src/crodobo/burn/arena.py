@@ -67,6 +67,12 @@ class Arena(Memory):
         """Bytes of tensors that are not burned yet."""
         return sum(sum(chunk.used.values()) for chunk in self._chunks)
 
+    def reserve(self, size: int) -> None:
+        """Lock this many bytes now, so that a limit of the system is an error now and not in the middle of a stream."""
+        with self._lock:
+            if size > self.size:
+                self._chunks.append(_map_chunk(size))
+
     def take(self, tensor: Tensor) -> Tensor:
         if tensor.requires_grad or not tensor.numel() or self._contains(tensor):
             return tensor  # a copy would leave the autograd graph; burning overwrites the tensor in place

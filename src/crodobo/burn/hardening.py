@@ -1,19 +1,17 @@
 """Close this process to others, and check that every part of strict burning is active."""
 
-import ctypes
 import os
-import resource
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from crodobo.burn import allocator
+from crodobo.burn.closing import close_process, refusal
 from crodobo.burn.process import ProcessMemory
-from crodobo.burn.relaunch import SETTINGS
-from crodobo.errors import NotHardened
+from crodobo.burn.relaunch import SETTINGS, UNSET
+from crodobo.data.formats import REFUSED
 
-PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4  # of Linux
 SWAP = "Swap is on: activations can be written to it, queries cannot. Turn it off, or encrypt it."
 
 
@@ -30,6 +28,8 @@ class Hardening:
 def harden() -> Hardening:
     """Turn core dumps off, close the process to debuggers and other users, and check everything else.
 
+    From then on, image formats whose decoders leave pixels in memory are refused.
+
     Raises `NotHardened` with everything that is missing. Calling it again is harmless.
     """
     active = allocator.active()
@@ -37,24 +37,17 @@ def harden() -> Hardening:
     for name, value in SETTINGS.items():
         if os.environ.get(name) != value or (name.startswith("PYTHON") and sys.flags.ignore_environment):
             missing.append(f"{name}={value} was not set when the process started")
+    missing += [f"{name} is set, and Pillow may keep pixels" for name in UNSET if name in os.environ]
     if missing or not active:
-        raise _refusal(
+        raise refusal(
             "; ".join(missing),
             "The crodobo command restarts itself with all of this. In your own program, call "
             "crodobo.burn.relaunch.relaunch() first, or choose standard burning.",
         )
-    memory = ProcessMemory.of("self")  # before the process is closed, to itself too
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) or libc.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0:
-        reason = os.strerror(ctypes.get_errno())
-        raise _refusal(f"core dumps and debuggers cannot be kept out ({reason})", "Choose standard burning.")
+    memory = close_process()
+    REFUSED.add("HEIF")  # the proof finds pixels that its decoder has left
     gaps = (active.uncovered, SWAP if _swap_is_on() else "")
     return Hardening(active.name, tuple(gap for gap in gaps if gap), memory)
-
-
-def _refusal(problem: str, remedy: str) -> NotHardened:
-    return NotHardened(f"Strict burning cannot start: {problem}.", remedy, settings=("burn",))
 
 
 def _swap_is_on() -> bool:

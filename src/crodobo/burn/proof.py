@@ -1,5 +1,6 @@
 """The burn proof: process a query of test images, burn it, and check that nothing of it is left in memory."""
 
+import contextlib
 import secrets
 from collections.abc import Callable
 
@@ -7,11 +8,12 @@ import torch
 
 from crodobo.burn.canary import Canary
 from crodobo.burn.hardening import harden
-from crodobo.burn.scan import Scan, scan_from_outside
+from crodobo.burn.scan import Scan
+from crodobo.burn.search_process import SearchProcess
 from crodobo.core.memory import Memory
 from crodobo.core.query import Query
 from crodobo.data.decode import decode
-from crodobo.errors import BadSettings, Residue
+from crodobo.errors import BadImage, BadSettings, Residue
 from crodobo.methods import Method
 
 SHOWN = 3  # finds that a message names
@@ -44,7 +46,8 @@ def prove(method: Method, memory: Memory, size: int = 64) -> Scan:
 
     Raises `Residue` with the places if anything is left of a test query of that size.
     """
-    result = try_out(method, memory, size)
+    with SearchProcess(harden().memory) as searching:
+        result = try_out(method, memory, size, searching)
     if result.finds:
         raise Residue(
             f"A test query was burned, but traces are still in memory: {places(result)}. No private image was read.",
@@ -54,10 +57,11 @@ def prove(method: Method, memory: Memory, size: int = 64) -> Scan:
     return result
 
 
-def try_out(method: Method, memory: Memory, size: int) -> Scan:
+def try_out(method: Method, memory: Memory, size: int, searching: SearchProcess) -> Scan:
     """Decode, augment, learn, predict and burn a query of canaries, then search all memory for them.
 
-    Afterwards the method is as it was before, including its random state.
+    Canaries in all other image formats are decoded and burned too. Afterwards the method is as it was before, including
+    its random state.
     """
     seed, snapshot = secrets.token_hex(16), method.snapshot()
     try:
@@ -66,7 +70,16 @@ def try_out(method: Method, memory: Memory, size: int) -> Scan:
     finally:
         method.restore(snapshot)
     del snapshot
-    return scan_from_outside(harden().memory, seed, *input_scaling(method))
+    shape = decoded_shape(method.source.shape)
+    burn_files(searching.files(seed), shape, memory)
+    return searching.search(seed, shape, *input_scaling(method))
+
+
+def burn_files(files: list[bytes], shape: tuple[int, int, int], memory: Memory) -> None:
+    """Decode image files and burn their pixels."""
+    while files:
+        with contextlib.suppress(BadImage):  # a format that is not decoded here leaves nothing
+            memory.burn([memory.take(torch.from_numpy(decode(files.pop(), shape)))])
 
 
 def input_scaling(method: Method) -> tuple[list[float], list[float]]:
@@ -90,12 +103,17 @@ def burn_canary(method: Method, memory: Memory, seed: str, size: int) -> None:
 
 def canary_query(shape: tuple[int, ...], memory: Memory, seed: str, size: int) -> Query:
     """A query of canaries, decoded one by one. Its variables are gone when the query is processed."""
-    channels, height, width = shape
-    decoded_shape = (channels if channels == 1 else 3, height, width)
-    content = Canary(seed).encoded(decoded_shape)
+    channels, picture = shape[0], decoded_shape(shape)
+    content = Canary(seed).encoded(picture)
     batch = torch.empty((size, *shape), dtype=torch.uint8)
     for image in batch:
-        pixels = torch.from_numpy(decode(content, decoded_shape))
+        pixels = torch.from_numpy(decode(content, picture))
         image.copy_(pixels[:channels] if channels <= 3 else pixels[:1])
         pixels.zero_()
     return Query(batch, memory)
+
+
+def decoded_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """The shape that image files are decoded to for samples of a shape: grey or colour."""
+    channels, height, width = shape
+    return 1 if channels == 1 else 3, height, width

@@ -8,6 +8,7 @@ import os
 import sys
 
 from crodobo.burn import allocator
+from crodobo.burn.closing import close_process
 from crodobo.errors import NotHardened
 
 MARK = "CRODOBO_LAUNCHED"  # holds the number of the relaunched process
@@ -17,6 +18,7 @@ SETTINGS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # Arrow's own pool would keep Parquet tables
     "LD_BIND_NOW": "1",  # resolving a function at its first call saves the vector registers, and pixels, on the stack
 }
+UNSET = ("PILLOW_BLOCKS_MAX", "PILLOW_BLOCK_SIZE", "PILLOW_ALIGNMENT")  # with them Pillow keeps freed pixels, or may
 
 
 def launched() -> bool:
@@ -36,12 +38,17 @@ def environment() -> dict[str, str]:
     variables = dict(best[1])
     if "LD_PRELOAD" in variables and (others := os.environ.get("LD_PRELOAD")):
         variables["LD_PRELOAD"] += f":{others}"
-    return dict(os.environ) | SETTINGS | variables | {MARK: str(os.getpid())}
+    inherited = {name: value for name, value in os.environ.items() if name not in UNSET}
+    return inherited | SETTINGS | variables | {MARK: str(os.getpid())}
 
 
 def relaunch() -> None:
-    """Restart this program for strict burning, unless it was already. Call this before anything else is loaded."""
+    """Restart this program for strict burning, and close the restarted process to others at once.
+
+    Call this before anything else is loaded.
+    """
     if launched():
+        close_process()
         return
     sys.stdout.flush()
     sys.stderr.flush()

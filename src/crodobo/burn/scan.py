@@ -1,21 +1,11 @@
-"""Search all memory of a process for needles, also from another process.
+"""Search all memory of a process for needles."""
 
-A process that searched its own memory would find the needles themselves. So another one searches it for a canary, and
-this one never knows the needles.
-"""
-
-import json
-import os
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 
-from crodobo.burn.canary import Canary, Needle
+from crodobo.burn.canary import Needle
 from crodobo.burn.process import CHUNK, ProcessMemory
-from crodobo.errors import CrodoboError
-
-NOT_INHERITED = ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES", "PYTHONMALLOC")  # slow, and nothing to protect
+from crodobo.burn.searcher import Searcher
 
 
 @dataclass(frozen=True)
@@ -54,49 +44,28 @@ class Scan:
 
 def scan(memory: ProcessMemory, needles: list[Needle]) -> Scan:
     """Search everything that the process can write to."""
-    started, result = time.monotonic(), Scan()
-    overlap = max(len(needle.content) for needle in needles) - 1
+    started, result, searcher = time.monotonic(), Scan(), Searcher(needles)
     for region in memory.regions():
         result.regions += 1
-        finds: dict[str, Find] = {}
+        places: dict[str, list[tuple[int, int]]] = {}  # start and end of each find, by form
         try:
-            for address, content in memory.read(region, overlap):
+            for address, content in memory.read(region, overlap=searcher.longest - 1):
                 result.scanned += min(CHUNK, len(content))
-                for needle in needles:
-                    end = CHUNK + len(needle.content) - 1  # a needle that begins in the next chunk is counted there
-                    if count := content.count(needle.content, 0, end):
-                        first = Find(needle.form, region.name, address + content.find(needle.content), 0)
-                        find = finds.get(needle.form, first)
-                        finds[needle.form] = replace(find, bytes=find.bytes + count * len(needle.content))
+                for needle, position in searcher.find(content):
+                    if position < CHUNK:  # a needle that begins in the next chunk is counted there
+                        start = address + position
+                        places.setdefault(needle.form, []).append((start, start + len(needle.content)))
         except OSError:
             result.unreadable.append(region.name)
-        result.finds += finds.values()
+        result.finds += [Find(form, region.name, min(found)[0], _bytes_in(found)) for form, found in places.items()]
     result.seconds = time.monotonic() - started
     return result
 
 
-def scan_from_outside(memory: ProcessMemory, seed: str, mean: list[float], std: list[float]) -> Scan:
-    """Have another process search the memory for the canary of this seed."""
-    request = {"maps": memory.maps, "mem": memory.mem, "seed": seed, "mean": mean, "std": std}
-    answer = subprocess.run(
-        [sys.executable, "-m", __name__],
-        input=json.dumps(request).encode(),
-        stdout=subprocess.PIPE,
-        pass_fds=(memory.maps, memory.mem),
-        env={name: value for name, value in os.environ.items() if name not in NOT_INHERITED},
-    )
-    if answer.returncode:
-        raise CrodoboError("The process that searches the memory failed.", "Its own message is printed above.")
-    data = json.loads(answer.stdout)
-    return Scan(**data | {"finds": [Find(**find) for find in data["finds"]]})
-
-
-def main() -> None:
-    """The other process: reads a request from standard input, prints the result."""
-    request = json.load(sys.stdin)
-    needles = Canary(request["seed"]).needles(len(request["mean"]), request["mean"], request["std"])
-    json.dump(asdict(scan(ProcessMemory(request["maps"], request["mem"]), needles)), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+def _bytes_in(places: list[tuple[int, int]]) -> int:
+    """The bytes in ranges that may overlap."""
+    total = covered = 0
+    for start, end in sorted(places):
+        total += max(0, end - max(start, covered))
+        covered = max(covered, end)
+    return total

@@ -22,6 +22,9 @@ class Memory:
     (24, 0)
     """
 
+    def reserve(self, size: int) -> None:
+        """Make sure that this many bytes can be held. The heap always tries."""
+
     def take(self, tensor: Tensor) -> Tensor:
         """Take a tensor over. Use the returned tensor instead of it."""
         return tensor

@@ -107,7 +107,7 @@ def rows_of() -> Callable[[Path], list[dict[str, str]]]:
     """Reads the rows of a file of predictions with the csv module."""
 
     def call(path: Path) -> list[dict[str, str]]:
-        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        with path.open(newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file, strict=True))
 
     return call

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,17 +17,28 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def at_call(number: int, function: Callable[..., Any], *, before: bool = False) -> Callable[..., Any]:
-    """A copy of the function that kills the process at its n-th call."""
+def to_another_folder(*_: Any, src_dir_fd: int, dst_dir_fd: int) -> bool:
+    return src_dir_fd != dst_dir_fd
+
+
+def at_call(
+    number: int,
+    function: Callable[..., Any],
+    *,
+    before: bool = False,
+    only: Callable[..., bool] = lambda *_, **__: True,
+) -> Callable[..., Any]:
+    """A copy of the function that kills the process at its n-th call, among those with the arguments that count."""
     calls = 0
 
     def last(*arguments: Any, **named: Any) -> Any:
         nonlocal calls
-        calls += 1
-        if before and calls == number:
+        counts = only(*arguments, **named)
+        calls += counts
+        if before and counts and calls == number:
             die()
         result = function(*arguments, **named)
-        if calls == number:
+        if counts and calls == number:
             die()
         return result
 
@@ -90,18 +100,11 @@ def arm(module: ModuleType, begun: list[Callable[[], None]], point: str, number:
     elif point == "before a torn row is cut off":
         os.ftruncate = at_call(number, os.ftruncate, before=True)
     elif point == "between reason and move":
-        Path.rename = at_call(number, Path.rename, before=True)
+        os.rename = at_call(number, os.rename, before=True, only=to_another_folder)
     elif point == "after the move":
-        Path.rename = at_call(number, Path.rename)
+        os.rename = at_call(number, os.rename, only=to_another_folder)
     elif point == "in the middle of the reason":
-        real_replace = Path.replace
-
-        def replace(self: Path, target: Path) -> Path:
-            if str(target).endswith(".reason.txt"):
-                die()
-            return real_replace(self, target)
-
-        Path.replace = replace
+        os.replace = at_call(number, os.replace, before=True, only=lambda _, to, **__: str(to).endswith(".reason.txt"))
     elif point == "after the checkpoint":
         writer = importlib.import_module("crodobo.session.checkpoint_writer")
         writer.save_checkpoint = at_call(number, writer.save_checkpoint)

@@ -7,7 +7,9 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import runpy
+import shutil
 import signal
 import tempfile
 import threading
@@ -19,9 +21,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from crodobo.audit.ledger import audit_ledger
@@ -31,10 +35,11 @@ from crodobo.core.prediction import Adaptation
 from crodobo.errors import BadCheckpoint, BadData, BadSettings, CrodoboError, Interrupted
 from crodobo.guard.guard import Guard
 from crodobo.inbox.adapt import adapt
-from crodobo.inbox.arrivals import Arrival, Inbox
+from crodobo.inbox.arrivals import Inbox
 from crodobo.inbox.predictions import PredictionFile
 from crodobo.inbox.settings import AdaptSettings
 from crodobo.inbox.stream import Stream
+from crodobo.inbox.walk import Arrival
 from crodobo.ledger.ledger import NAME as LEDGER
 from crodobo.ledger.ledger import Ledger, digest_of
 from crodobo.ledger.signing import load_public_key, make_key_pair
@@ -42,6 +47,7 @@ from crodobo.nn.learner import Learner
 from crodobo.session.checkpoint import NAME
 from crodobo.session.stop import Stop
 from crodobo.storage.lock import LOCK_FILE
+from crodobo.storage.tensors import load_tensors
 
 Picture = Callable[[int], bytes]
 Put = Callable[..., Path]
@@ -152,7 +158,7 @@ def test_a_second_session_continues_the_learners_and_the_query_numbers(
     for number in range(3):
         put("a.png", picture(number), age=1000 - number)
         notes = Notes()
-        summary = adapt(make(method="source-only"), observer=notes)
+        summary = adapt(make(method="source-only", checkpoint_every=1), observer=notes)
     assert notes.texts[1:] == ["Going on with learners that have learned from 2 queries."]
     assert summary["queries_in_all"] == 3
     assert [row["query"] for row in rows_of(make().predictions)] == ["1", "2", "3"]
@@ -180,6 +186,29 @@ def test_skipped_updates_predicted_only_queries_and_restores_are_counted_and_not
     assert notes.texts[1:] == ["Query 3: the learners had collapsed"]
     assert (summary["skipped_updates"], summary["predicted_only"]) == (2, {"few classes": 1})
     assert summary["restored_weights"] == notes.texts[1:]
+
+
+def test_the_model_is_that_of_the_checkpoint_and_neither_is_closer_to_another_state_than_was_asked(
+    make: Make, put: Put, picture: Picture
+) -> None:
+    models = []
+    for _ in range(3):
+        for number in range(16):  # two queries
+            put(f"{number}.png", picture(number), age=1000 - number)
+        notes = Notes()
+        settings = make(method="crodobo", options={"plain": True}, checkpoint_every=3)
+        adapt(settings, observer=notes)
+        model, _ = load_tensors(settings.state / "model.safetensors")
+        checkpoint, header = load_tensors(settings.state / NAME)
+        for name, value in model.items():
+            learner, rest = name.split(".", 2)[1:]
+            assert torch.equal(value, checkpoint[f"learners.{learner}.network.{rest}"]), name
+        models.append((header["progress"]["queries"], notes.texts[-1]))
+    assert models == [(0, "The last 2 learned queries are not in the checkpoint, because it would reveal so few.")] * 3
+    for number in range(32):
+        put(f"{number}.png", picture(number), age=1000 - number)
+    adapt(settings)
+    assert load_tensors(settings.state / NAME)[1]["progress"]["queries"] == 3
 
 
 def test_an_empty_inbox_is_not_an_error(make: Make) -> None:
@@ -232,7 +261,7 @@ def test_strange_names_are_predicted_and_deleted(
         put(name, picture(number))
     settings = make()
     adapt(settings)
-    assert {os.fsencode(row["file"]) for row in rows_of(settings.predictions)} == set(names)
+    assert {unquote_to_bytes(row["file"]) for row in rows_of(settings.predictions)} == set(names)
     assert remaining(inbox) == []
 
 
@@ -248,6 +277,66 @@ def test_recursive_takes_files_from_subfolders_and_keeps_the_folders(
     assert {row["file"] for row in rows_of(make().predictions)} == {"3.png", "a/b/1.png"}
     assert quarantined(inbox) == ["a_2.png"]
     assert not [path for path in (inbox / "a").rglob("*") if path.is_file()]
+
+
+def test_what_is_left_in_the_inbox_is_noted_and_counted(make: Make, put: Put, picture: Picture, inbox: Path) -> None:
+    for name in ("a.png", "sub/b.png", "other/c.png", ".hidden.png", "d.png.part"):
+        put(name, picture(1))
+    os.mkfifo(inbox / "pipe")
+    notes = Notes()
+    summary = adapt(make(), observer=notes)
+    left = {"sub-folders": 2, "hidden": 1, "unfinished names": 1, "pipes and devices": 1}
+    assert (summary["predicted"], summary["left"]) == (1, left)
+    (note,) = [text for text in notes.texts if text.startswith("Not read in the inbox: ")]
+    assert all(f"{reason}: {number}" in note for reason, number in left.items())
+    assert "sub-folders" not in adapt(make(recursive=True))["left"]
+
+
+def test_hard_links_of_deleted_files_are_counted(
+    make: Make, put: Put, picture: Picture, inbox: Path, tmp_path: Path
+) -> None:
+    for number in range(3):
+        put(f"{number}.png", picture(number))
+    os.link(inbox / "1.png", tmp_path / "elsewhere.png")
+    summary = adapt(make())
+    assert (summary["predicted"], summary["still_linked"]) == (3, 1)
+    assert (tmp_path / "elsewhere.png").exists()
+
+
+def test_names_of_the_same_file_are_predicted_once_each(
+    make: Make, put: Put, picture: Picture, inbox: Path, rows_of: Rows
+) -> None:
+    """Deleting one name changes the status of the others."""
+    put("0.png", picture(1))
+    for number in range(1, 20):
+        os.link(inbox / "0.png", inbox / f"{number}.png")
+    assert adapt(make())["predicted"] == len(rows_of(make().predictions)) == 20
+    assert remaining(inbox) == []
+
+
+def test_predictions_and_state_are_for_their_owner_alone(make: Make, put: Put, picture: Picture) -> None:
+    settings = make()
+    settings.state.mkdir(parents=True, mode=0o755)
+    put("a.png", picture(1))
+    adapt(settings)
+    assert settings.predictions.stat().st_mode & 0o777 == 0o600
+    assert settings.state.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_stream_goes_on_after_a_spreadsheet_saved_the_predictions(
+    make: Make, put: Put, picture: Picture, rows_of: Rows
+) -> None:
+    settings = make(keep_files=True)
+    for name in ("a.png", "=1+1.png"):
+        put(name, picture(1))
+    adapt(settings)
+    content = settings.predictions.read_bytes()
+    rounded = re.sub(rb"\d{19}ns", b"1.79E+18", content, count=1).replace(b"\n", b"\r\n")
+    settings.predictions.write_bytes(b"\xef\xbb\xbf" + rounded)
+    notes = Notes()
+    assert adapt(settings, observer=notes)["predicted"] == 1, "the file whose row no longer identifies it"
+    assert any("A spreadsheet has rounded numbers in 1 rows" in text for text in notes.texts)
+    assert adapt(settings)["predicted"] == 0
 
 
 def test_kept_files_are_not_predicted_again(make: Make, put: Put, picture: Picture, rows_of: Rows, inbox: Path) -> None:
@@ -312,6 +401,9 @@ def test_on_a_full_disk_no_file_without_a_prediction_is_deleted(
             adapt(make())
     assert [row["file"] for row in rows_of(make().predictions)] == [f"{number:02}.png" for number in range(8)]
     assert remaining(inbox) == [f"{number:02}.png" for number in range(8, 20)]
+    summary = json.loads((make().state / "summary.json").read_text())
+    assert (summary["end"], summary["predicted"], summary["left"]) == ("failed", 8, {"not predicted yet": 12})
+    assert sum(entry["samples"] for entry in receipts(make().state / LEDGER)) == 8
     assert adapt(make())["predicted"] == 12
     assert [row["file"] for row in rows_of(make().predictions)] == [f"{number:02}.png" for number in range(20)]
 
@@ -325,7 +417,7 @@ def test_a_full_disk_also_ends_watching(
     assert "No space left on device" in str(background.end())
 
 
-@pytest.mark.parametrize("name", ["session.checkpoint_writer.save_checkpoint", "inbox.adapt.save_model"])
+@pytest.mark.parametrize("name", ["session.checkpoint_writer.save_checkpoint", "inbox.summary.save_model"])
 def test_a_state_folder_that_cannot_be_written_raises_an_error(
     name: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,7 +456,7 @@ def test_a_file_replaced_during_its_prediction_is_predicted_as_a_new_file(
     assert background.stop()["predicted"] == 2
     rows = rows_of(settings.predictions)
     assert [row["file"] for row in rows] == ["a.png", "a.png"]
-    assert rows[1]["modified"] == "1000000000000000000"
+    assert rows[1]["modified"] == "1000000000000000000ns"
     assert remaining(inbox) == []
 
 
@@ -598,6 +690,43 @@ def test_a_checkpoint_is_refused_after_the_labels_of_the_source_changed(
             adapt(make(data=data))
 
 
+def test_learners_can_be_kept_when_the_public_images_change_or_move(
+    make: Make, put: Put, picture: Picture, public: Path, tmp_path: Path, rows_of: Rows
+) -> None:
+    first = shutil.copytree(public, tmp_path / "first")
+    put("a.png", picture(1))
+    adapt(make(method="source-only", checkpoint_every=1, data=DataSettings.of(source=first, grey=True)))
+    moved = DataSettings.of(source=first.rename(tmp_path / "moved"), grey=True)
+    with pytest.raises(BadCheckpoint, match=r"source is .* Keep the learners if the classes are the same") as raised:
+        adapt(make(method="source-only", checkpoint_every=1, data=moved))
+    assert "keep_learners" in raised.value.settings
+    put("b.png", picture(2))
+    summary = adapt(make(method="source-only", checkpoint_every=1, data=moved), keep_learners=True)
+    assert (summary["predicted"], summary["queries_in_all"]) == (1, 2)
+    (tmp_path / "moved" / "upper left" / "new.png").write_bytes(picture(50))
+    put("c.png", picture(3))
+    with pytest.raises(BadCheckpoint, match=r"have changed since .* Keep the learners"):
+        adapt(make(method="source-only", checkpoint_every=1, data=moved))
+    assert adapt(make(method="source-only", checkpoint_every=1, data=moved), keep_learners=True)["queries_in_all"] == 3
+    assert adapt(make(method="source-only", checkpoint_every=1, data=moved))["queries_in_all"] == 3, (
+        "the next start needs no option"
+    )
+
+
+def test_learners_are_not_kept_for_other_classes_or_settings(
+    make: Make, put: Put, picture: Picture, public: Path, tmp_path: Path, inbox: Path
+) -> None:
+    adapt(make())
+    put("a.png", picture(1))
+    other = shutil.copytree(public, tmp_path / "other")
+    (other / "upper left").rename(other / "somewhere else")
+    with pytest.raises(BadCheckpoint, match="know other classes"):
+        adapt(make(data=DataSettings.of(source=other, grey=True)), keep_learners=True)
+    with pytest.raises(BadCheckpoint, match=r"seed is 0 there and 1 here\. Use the same settings"):
+        adapt(make(options={"seed": 1}), keep_learners=True)
+    assert remaining(inbox) == ["a.png"]
+
+
 def test_no_pixels_are_left_on_disk(
     make: Make, put: Put, picture: Picture, inbox: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -692,6 +821,8 @@ def test_an_unwritable_ledger_stops_the_stream_and_the_audit_explains_the_gap(
         with pytest.raises(CrodoboError, match="no room"):
             adapt(settings)
     assert len(rows_of(settings.predictions)) == 16, "no query is taken after the failure"
+    summary = json.loads((settings.state / "summary.json").read_text())
+    assert (summary["end"], summary["predicted"], summary["without_receipt"]) == ("failed", 16, 8)
     adapt(settings)
     assert [entry["query"] for entry in receipts(settings.state / LEDGER)] == [1, 3]
     report = audit_ledger(settings.state / LEDGER)

@@ -4,22 +4,24 @@ import csv
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crodobo.errors import BadData, CrodoboError
-from crodobo.inbox.arrivals import Arrival
 from crodobo.inbox.predictions import COLUMNS, PredictionFile
+from crodobo.inbox.walk import Arrival
 
 Rows = Callable[[Path], list[dict[str, str]]]
 VALUES = ("cat", "0.900000", "3", "2026-01-01T00:00:00+00:00")
 
 
 def arrival(name: str, modified: int = 10**18) -> Arrival:
-    return Arrival(modified, name, 100)
+    return Arrival(modified, name, 100, device=1, inode=7, changed=5)
 
 
 def filled(path: Path, *names: str) -> bytes:
@@ -44,7 +46,7 @@ def test_rows_are_appended(tmp_path: Path, rows_of: Rows) -> None:
     rows = rows_of(path)
     assert [row["file"] for row in rows] == ["a.png", "b.png"]
     assert tuple(rows[0]) == COLUMNS
-    assert tuple(rows[0].values()) == ("a.png", *VALUES, "100", "1000000000000000000")
+    assert tuple(rows[0].values()) == ("a.png", *VALUES, "100", "1000000000000000000ns", "i7c5")
     assert reopened(path) == 2
 
 
@@ -64,16 +66,21 @@ def test_any_name_is_found_again(tmp_path_factory: pytest.TempPathFactory, names
     assert predictions.already_predicted([arrival(text) for text in texts]) == {arrival(text) for text in texts}
     assert predictions.rows == len(names)
     predictions.close()
-    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        assert [row[0] for row in csv.reader(file, strict=True)][1:] == texts
+    with path.open(newline="", encoding="utf-8") as file:
+        cells = [row[0] for row in csv.reader(file, strict=True)][1:]
+    assert [unquote_to_bytes(cell) for cell in cells] == names
+    assert not any(cell.startswith(tuple("=+-@\t\r")) for cell in cells), "no cell is a formula"
 
 
 def test_a_row_counts_only_for_the_file_it_was_written_for(tmp_path: Path) -> None:
     filled(tmp_path / "p.csv", "a.png")
     predictions = PredictionFile(tmp_path / "p.csv")
     same = arrival("a.png")
-    others = [arrival("a.png", modified=5), arrival("b.png"), same._replace(size=101)]
+    others = [arrival("a.png", modified=5), arrival("b.png"), replace(same, size=101)]
     assert predictions.already_predicted([same, *others]) == {same}
+    for swapped in (replace(same, inode=8), replace(same, changed=6)):
+        assert predictions.already_predicted([swapped]) == set()
+        assert predictions.already_predicted([swapped], exactly=False) == {swapped}
     assert predictions.already_predicted([]) == set()
     predictions.close()
 
@@ -105,7 +112,7 @@ def test_an_unfinished_header_is_written_again(tmp_path: Path) -> None:
     [
         lambda lines: [*lines[:2], b"b.png,cat\n", *lines[3:]],
         lambda lines: [*lines[:2], b'"' + lines[2], *lines[3:]],
-        lambda lines: [*lines[:2], lines[2].replace(b"1000000000000000000", b"1E+18"), *lines[3:]],
+        lambda lines: [*lines[:2], lines[2].replace(b"1000000000000000000ns", b"yesterday"), *lines[3:]],
         lambda lines: [*lines[:2], b"\n", *lines[3:]],
         lambda lines: [*lines[:2], b"\x00" * 100, *lines[3:]],
         lambda lines: [*lines, b"a remark of mine\n"],
@@ -213,3 +220,54 @@ def test_an_unwritable_path_raises_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "file" / "p.csv"):
         with pytest.raises(BadData, match="Predictions cannot be written to"):
             PredictionFile(path)
+
+
+def test_only_the_owner_can_read_the_file_also_one_that_others_could_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    for _ in range(2):
+        filled(path, "a.png")
+        assert path.stat().st_mode & 0o777 == 0o600
+        path.chmod(0o664)
+
+
+def as_a_spreadsheet_saves_it(content: bytes) -> bytes:
+    """With a byte-order mark, CRLF, quoted cells, and numbers as the program shows them."""
+    rows = list(csv.reader(content.decode().splitlines()))
+    for row in rows[1:]:
+        row[2] = f"{float(row[2]):g}"
+        row[6] = f"{float(row[6]):.2E}" if row[6].isdigit() else row[6]
+    lines = [",".join(f'"{cell}"' for cell in row) for row in rows]
+    return b"\xef\xbb\xbf" + "".join(f"{line}\r\n" for line in lines).encode()
+
+
+def test_a_file_that_a_spreadsheet_has_saved_is_continued(tmp_path: Path, rows_of: Rows) -> None:
+    path = tmp_path / "p.csv"
+    saved = as_a_spreadsheet_saves_it(filled(path, "a.png", "=b.png", "caf\udce9.png"))
+    path.write_bytes(saved)
+    predictions = PredictionFile(path)
+    found = [arrival(name) for name in ("a.png", "=b.png", "caf\udce9.png")]
+    assert predictions.already_predicted(found) == set(found)
+    assert (predictions.rows, predictions.rounded, predictions.queries) == (3, 0, 3)
+    predictions.append([(arrival("d.png"), VALUES)])
+    predictions.close()
+    assert path.read_bytes().startswith(saved)
+    assert reopened(path) == 4
+
+
+def test_a_row_with_a_rounded_time_stays_but_tells_no_file(tmp_path: Path) -> None:
+    """Any file of this name could be another one, so none is deleted because of it."""
+    path = tmp_path / "p.csv"
+    content = filled(path, "a.png", "b.png")
+    path.write_bytes(content.replace(b"1000000000000000000ns", b"1.00E+18", 1))
+    predictions = PredictionFile(path)
+    assert predictions.already_predicted([arrival("a.png"), arrival("b.png")]) == {arrival("b.png")}
+    assert (predictions.rows, predictions.rounded) == (2, 1)
+    predictions.close()
+
+
+@pytest.mark.parametrize("mark", [b";", b"\t"])
+def test_a_file_saved_without_commas_is_refused_with_the_reason(mark: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_bytes(filled(path, "a.png").replace(b",", mark))
+    with pytest.raises(BadData, match="Save it with commas"):
+        PredictionFile(path)

@@ -5,15 +5,16 @@ import errno
 import fcntl
 import os
 import signal
-import stat
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from crodobo.errors import BadData, BadImage, CrodoboError
 from crodobo.inbox import deletion
+from crodobo.inbox.folders import GONE, opened, opened_below, status_of
 from crodobo.inbox.quarantine import USUAL_NAME, Quarantine
+from crodobo.inbox.walk import Arrival, Left, Walk
 from crodobo.storage.lock import try_lock
 
 SETTLE = 2.0  # seconds for which a file has to be unchanged before it is read
@@ -21,19 +22,6 @@ PATIENCE = 15.0  # the same for a file that could not be decoded: its writer may
 SKEW = 60.0  # seconds by which the clocks of two machines may differ; a file's time counts only if it is older
 LARGEST = 512 * 2**20  # bytes of one file
 FIX_AND_RESTART = "Fix the cause and start again."
-UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".download", ".filepart", ".unfinished")
-
-
-class Arrival(NamedTuple):
-    """A file as it was when it was seen. A later file of the same name is another arrival."""
-
-    modified: int  # nanoseconds
-    name: str  # its path below the inbox
-    size: int
-
-    def has_status(self, status: os.stat_result) -> bool:
-        """Whether the status is still that of the file as it was seen."""
-        return (status.st_mtime_ns, status.st_size) == (self.modified, self.size)
 
 
 class Changed(Exception):
@@ -44,7 +32,7 @@ class Inbox:
     """A folder whose files are read and deleted one by one.
 
     Files that cannot be decoded go to the `quarantine`, each with the reason. With `keep_files`, files stay where they
-    are after they are predicted.
+    are after they are predicted. No link in the inbox is followed, and nothing outside of it is deleted or moved.
     """
 
     def __init__(self, folder: Path, quarantine: Path, *, recursive: bool = False, keep_files: bool = False) -> None:
@@ -56,6 +44,8 @@ class Inbox:
         if not (keep_files or os.access(folder, os.W_OK)):
             remedy = "Make the folder writable, or keep the files."
             raise BadData(f"Files in {folder} cannot be deleted.", remedy, settings=("keep_files",))
+        self.left: Counter[Left] = Counter()  # what the last scan did not take for an image, by reason
+        self.still_linked = 0  # deleted files that have another name (a hard link) and still exist there
         self._status = folder.stat()
         self._quarantine = Quarantine(quarantine, folder, keep_files=keep_files)
         self._first_seen: dict[str, tuple[Arrival, float]] = {}
@@ -64,23 +54,16 @@ class Inbox:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep every other process that reads this inbox out of it."""
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
+        with opened(self.folder) as descriptor:
             if not try_lock(descriptor):
                 raise CrodoboError(f"Another process is taking files from {self.folder}.", "Stop it first.")
             yield
-        finally:
-            os.close(descriptor)
 
     def scan(self) -> list[Arrival]:
         """All files in the inbox, oldest first, without hidden files and files whose name says they are unfinished."""
-        same_folder = False
-        with contextlib.suppress(OSError):
-            same_folder = os.path.samestat(self.folder.stat(), self._status)
-        if not same_folder:
-            raise CrodoboError(f"The inbox {self.folder} is gone.", FIX_AND_RESTART)
-        found = sorted(arrival for arrival in self._walk(self.folder, "") if arrival not in self._given_up)
-        now, before = time.monotonic(), self._first_seen
+        walk = self._walk()
+        found = sorted(arrival for arrival in self._listed(walk.arrivals) if arrival not in self._given_up)
+        now, before, self.left = time.monotonic(), self._first_seen, walk.left
         self._first_seen = {
             arrival.name: seen if (seen := before.get(arrival.name)) and seen[0] == arrival else (arrival, now)
             for arrival in found
@@ -96,16 +79,17 @@ class Inbox:
 
     def read(self, arrival: Arrival) -> bytes:
         """The file's content. Raises `BadImage` if it is not readable, and `Changed` if it changed or is unfinished."""
-        try:
-            descriptor = os.open(self.folder / arrival.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except (FileNotFoundError, NotADirectoryError):
-            raise Changed from None
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise BadImage("it is a link, and deleting it would not delete the image") from None
-            raise BadImage(f"it cannot be read ({error.strerror})") from None
+        with self._opened_for(arrival) as (folder, name):
+            try:
+                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            except FileNotFoundError:
+                raise Changed from None
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise BadImage("it is a link, and deleting it would not delete the image") from None
+                raise BadImage(f"it cannot be read ({error.strerror})") from None
         with open(descriptor, "rb") as file:
-            if is_being_written(descriptor) or not arrival.has_status(os.fstat(descriptor)):
+            if is_being_written(descriptor) or not arrival.is_unchanged(os.fstat(descriptor)):
                 raise Changed
             if arrival.size > LARGEST:
                 raise BadImage(f"it has more than {LARGEST // 2**20} MB")
@@ -113,76 +97,102 @@ class Inbox:
                 content = file.read()
             except OSError as error:
                 raise BadImage(f"it cannot be read ({error.strerror})") from None
-            if not arrival.has_status(os.fstat(descriptor)) or len(content) != arrival.size:
+            if not arrival.is_unchanged(os.fstat(descriptor)) or len(content) != arrival.size:
                 raise Changed
         return content
 
-    def is_same(self, arrival: Arrival) -> bool:
-        """Whether the file is still there as it was seen."""
-        path = self.folder / arrival.name
-        try:
-            return arrival.has_status(path.lstat())
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise CrodoboError(f"{path} can no longer be accessed ({error.strerror}).", FIX_AND_RESTART) from None
-
     def delete(self, arrival: Arrival) -> bool:
         """Delete a file that has its prediction. Returns False if it is gone or a newer one has its name."""
-        return self.is_same(arrival) and deletion.delete(self.folder / arrival.name, arrival.has_status)
+        with contextlib.suppress(Changed), self._opened_for(arrival) as (folder, name):
+            try:
+                if not arrival.is_unchanged(status_of(name, folder)):
+                    return False
+                deleted = deletion.delete(name, folder, arrival.is_file)
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                problem = f"{self.folder / arrival.name} has its prediction but cannot be deleted ({error.strerror})."
+                raise CrodoboError(problem, "Make the inbox writable and start again.") from None
+            self.still_linked += deleted is not None and deleted.st_nlink > 1
+            return deleted is not None
+        return False
 
     def half_deleted(self) -> list[Arrival]:
         """Files that a crash left in the middle of their deletion."""
-        found = []
-        for path in deletion.half_deleted(self.folder, recursive=self.recursive):
-            status = deletion.temporary_name(path).lstat()
-            found.append(Arrival(status.st_mtime_ns, str(path.relative_to(self.folder)), status.st_size))
-        return found
+        return self._listed(self._walk().half_deleted)
 
     def finish_deletion(self, arrival: Arrival, *, predicted: bool) -> None:
         """Delete a half-deleted file, or give it its name back if it has no prediction."""
-        path = self.folder / arrival.name
-        temporary = deletion.temporary_name(path)
-        if predicted:
-            temporary.unlink(missing_ok=True)
-        else:
-            deletion.restore(path, temporary)
+        with contextlib.suppress(Changed, FileNotFoundError), self._opened_for(arrival) as (folder, name):
+            status = status_of(deletion.PREFIX + name, folder)
+            try:
+                if not predicted:
+                    deletion.restore(name, folder)
+                elif arrival.is_file(status):
+                    os.unlink(deletion.PREFIX + name, dir_fd=folder)
+                    self.still_linked += status.st_nlink > 1
+            except OSError as error:
+                problem = f"The deletion of {self.folder / arrival.name} cannot be finished ({error.strerror})."
+                raise CrodoboError(problem, "Make the inbox writable and start again.") from None
 
     def move_to_quarantine(self, arrival: Arrival, reason: str) -> bool:
         """Move a file to the quarantine, with the reason. Returns False if it is gone or a newer one has its name."""
-        path = self.folder / arrival.name
-        if not self.is_same(arrival):
-            return False
-        try:
-            moved = self._quarantine.add(path, arrival.name, reason)
-        except OSError as error:
-            problem = f"{path} cannot be moved to the quarantine {self._quarantine.folder} ({error.strerror})."
-            raise CrodoboError(problem, FIX_AND_RESTART) from None
-        if not self._quarantine.moves_files:
-            self._given_up.add(arrival)
-        return moved
-
-    def _walk(self, folder: Path, prefix: str) -> Iterator[Arrival]:
-        try:
-            entries = list(os.scandir(folder))
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            raise CrodoboError(f"The folder {folder} is not readable ({error.strerror}).", FIX_AND_RESTART) from None
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name.lower().endswith(UNFINISHED):
-                continue
+        with contextlib.suppress(Changed), self._opened_for(arrival) as (folder, name):
             try:
-                status = entry.stat(follow_symlinks=False)
-                is_link = stat.S_ISLNK(status.st_mode)
-                if stat.S_ISREG(status.st_mode) or (is_link and not entry.is_dir()):
-                    yield Arrival(status.st_mtime_ns, prefix + entry.name, status.st_size)
-                    continue
+                if not arrival.is_unchanged(status_of(name, folder)):
+                    return False
+                moved = self._quarantine.add(folder, arrival, reason)
             except FileNotFoundError:
-                continue
-            is_quarantine = self._quarantine.is_folder(status) or (prefix, entry.name) == ("", USUAL_NAME)
-            if self.recursive and stat.S_ISDIR(status.st_mode) and not is_quarantine:
-                yield from self._walk(Path(entry.path), f"{prefix}{entry.name}/")
+                return False
+            except OSError as error:
+                place = f"the quarantine {self._quarantine.folder}"
+                problem = f"{self.folder / arrival.name} cannot be moved to {place} ({error.strerror})."
+                raise CrodoboError(problem, FIX_AND_RESTART) from None
+            if not self._quarantine.moves_files:
+                self._given_up.add(arrival)
+            return moved
+        return False
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The inbox as an open folder. Another folder at its path does not count."""
+        with contextlib.ExitStack() as stack:
+            try:
+                folder = stack.enter_context(opened(self.folder))
+                same = os.path.samestat(os.fstat(folder), self._status)
+            except OSError:
+                same = False
+            if not same:
+                raise CrodoboError(f"The inbox {self.folder} is gone.", FIX_AND_RESTART)
+            yield folder
+
+    @contextlib.contextmanager
+    def _opened_for(self, arrival: Arrival) -> Iterator[tuple[int, str]]:
+        """The open folder of a file, and its name there. Raises `Changed` if the folder is gone or is now a link."""
+        *names, name = arrival.name.split("/")
+        with self._opened() as root, contextlib.ExitStack() as stack:
+            try:
+                folder = stack.enter_context(opened_below(root, names))
+            except OSError as error:
+                if error.errno in GONE:
+                    raise Changed from None
+                path = self.folder / arrival.name
+                raise CrodoboError(f"{path} can no longer be accessed ({error.strerror}).", FIX_AND_RESTART) from None
+            yield folder, name
+
+    def _listed(self, walk: Callable[[int], Iterator[Arrival]]) -> list[Arrival]:
+        with self._opened() as folder:
+            try:
+                return list(walk(folder))
+            except OSError as error:
+                problem = f"The folder {self.folder} is not readable ({error.strerror})."
+                raise CrodoboError(problem, FIX_AND_RESTART) from None
+
+    def _walk(self) -> Walk:
+        def is_quarantine(name: str, status: os.stat_result) -> bool:
+            return name == USUAL_NAME or self._quarantine.is_folder(status)
+
+        return Walk(recursive=self.recursive, deletes=not self.keep_files, is_quarantine=is_quarantine)
 
 
 def is_being_written(descriptor: int) -> bool:

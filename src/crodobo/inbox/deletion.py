@@ -6,56 +6,44 @@ start finds it.
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import stat
+from collections.abc import Callable
 
-from crodobo.errors import CrodoboError
+from crodobo.inbox.folders import move, status_of
 
 PREFIX = ".crodobo-deleting-"  # of the temporary name
 
 
-def delete(path: Path, is_same: Callable[[os.stat_result], bool]) -> bool:
-    """Delete a file. Returns False, and keeps the file, if it is gone or `is_same` does not recognise it."""
-    temporary = temporary_name(path)
+def delete(name: str, folder: int, is_same: Callable[[os.stat_result], bool]) -> os.stat_result | None:
+    """Delete a file in an open folder, and return its last status.
+
+    Returns None, and keeps the file, if it is gone or `is_same` does not recognise it.
+    """
+    temporary = PREFIX + name
     try:
-        try:
-            path.rename(temporary)  # from now on, a file that arrives under this name is a different one
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:
-                raise
-            temporary = path
-        if not is_same(temporary.lstat()):
-            restore(path, temporary)
-            return False
-        temporary.unlink()
+        os.rename(name, temporary, src_dir_fd=folder, dst_dir_fd=folder)  # a file that arrives now is a different one
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        problem = f"{path} has its prediction but cannot be deleted ({error.strerror})."
-        raise CrodoboError(problem, "Make the inbox writable and start again.") from None
-    return True
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        temporary = name
+    status = status_of(temporary, folder)
+    if not is_same(status):
+        if temporary != name:
+            restore(name, folder)
+        return None
+    os.unlink(temporary, dir_fd=folder)
+    return status
 
 
-def half_deleted(folder: Path, *, recursive: bool) -> Iterator[Path]:
-    """The original paths of files that a crash left between renaming and unlinking."""
-    pattern = f"{PREFIX}*"
-    for path in folder.rglob(pattern) if recursive else folder.glob(pattern):
-        yield path.with_name(path.name.removeprefix(PREFIX))
+def restore(name: str, folder: int) -> None:
+    """Give a file that is being deleted its name back, or a numbered one if another file has taken the name."""
+    move(PREFIX + name, folder, name, folder)
 
 
-def temporary_name(path: Path) -> Path:
-    """The name of a file while it is being deleted."""
-    return path.with_name(PREFIX + path.name)
-
-
-def restore(path: Path, temporary: Path) -> None:
-    """Give a file its name back, or a numbered one if another file has taken the name."""
-    number, free = 0, path
-    while True:
-        try:
-            os.link(temporary, free, follow_symlinks=False)  # unlike a rename, it replaces no other file
-        except FileExistsError:
-            number += 1
-            free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-        else:
-            return temporary.unlink()
+def original_name(name: str, status: os.stat_result) -> str | None:
+    """The name that a half-deleted file had; None for anything that `delete` cannot have left."""
+    original = name.removeprefix(PREFIX)
+    is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+    return original if is_file and original not in (name, "", ".", "..") else None

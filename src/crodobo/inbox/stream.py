@@ -11,9 +11,10 @@ from torch import Tensor
 from crodobo.core.query import Query
 from crodobo.data.decode import decode
 from crodobo.errors import BadImage
-from crodobo.inbox.arrivals import PATIENCE, SETTLE, Arrival, Changed, Inbox
+from crodobo.inbox.arrivals import PATIENCE, SETTLE, Changed, Inbox
 from crodobo.inbox.counts import FileCounts
 from crodobo.inbox.settings import AdaptSettings
+from crodobo.inbox.walk import Arrival
 from crodobo.session.session import Session
 
 POLL = 0.25  # seconds between two scans of a folder without new files
@@ -32,7 +33,7 @@ class Stream:
     ) -> None:
         channels, height, width = session.method.source.shape
         self._shape = (channels, height, width)
-        self._settings, self._inbox, self._counts = settings, inbox, counts
+        self._settings, self._inbox, self.counts = settings, inbox, counts
         self._memory, self._stop, self._observer = session.memory, session.stop, session.observer
         self._taken = done  # being processed, or predicted and kept
         self._doubtful: set[Arrival] = set()  # not decodable, but new: the writer may not be done
@@ -48,15 +49,15 @@ class Stream:
                 started = time.monotonic()
                 ready, others = self._scan()
                 pause = max(POLL, PAUSE * (time.monotonic() - started))
-                took_any = False
-                for arrival in ready:
+                took_any, at_the_end = False, not (self._settings.watch or ready or others)
+                ready.reverse()
+                while ready:  # a loop variable would keep the last file's name in memory until the next one comes
                     if self._is_ending():
                         return
-                    took_any |= self._take(arrival)
-                    self._counts.waiting -= 1
+                    took_any |= self._take(ready.pop())
+                    self.counts.waiting -= 1
                     if len(self._images) == self._settings.query_size:
                         yield self._make_query()
-                at_the_end = not (self._settings.watch or ready or others)
                 if self._images and (at_the_end or time.monotonic() >= self._deadline):
                     yield self._make_query()
                 if at_the_end:
@@ -64,7 +65,7 @@ class Stream:
                 if took_any:
                     note_at = time.monotonic() + NOTE_AFTER
                     continue
-                self._observer.query(self._counts)
+                self._observer.query(self.counts)
                 if others and time.monotonic() > note_at:
                     self._observer.note("Waiting for files that are still being written, or were a moment ago.")
                     note_at = math.inf
@@ -102,7 +103,7 @@ class Stream:
         ready = [arrival for arrival in untaken if self._has_settled(arrival)]
         if self._settings.shuffle:
             random.Random(self._settings.options.seed).shuffle(ready)
-        self._counts.waiting = len(ready)
+        self.counts.waiting = len(ready)
         return ready, len(ready) < len(untaken)
 
     def _has_settled(self, arrival: Arrival) -> bool:
@@ -119,7 +120,7 @@ class Stream:
             if self._inbox.unchanged_for(arrival) < PATIENCE:
                 self._doubtful.add(arrival)
             else:
-                self._counts.quarantined += self._inbox.move_to_quarantine(arrival, str(error))
+                self.counts.quarantined += self._inbox.move_to_quarantine(arrival, str(error))
             return False
         if not self._images:
             self._deadline = time.monotonic() + self._settings.max_wait

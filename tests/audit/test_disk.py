@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from crodobo.audit import contents
 from crodobo.audit.disk import audit_disk
 from crodobo.audit.patterns import Pattern, payload_start, pieces
-from crodobo.audit.search import CHUNK, Searcher
+from crodobo.burn.searcher import BLOCK, Searcher
 from crodobo.data.decode import decode
 from crodobo.errors import BadData
 
@@ -238,10 +238,10 @@ def test_a_pattern_is_found_at_every_position(before: int, length: int, after: i
     assert list(searcher.find(content.replace(piece, piece[:-1] + bytes([piece[-1] ^ 1])))) == []
 
 
-@pytest.mark.parametrize("place", [CHUNK - 40, CHUNK - 32, CHUNK - 1, CHUNK, CHUNK + 1])
+@pytest.mark.parametrize("place", [BLOCK - 40, BLOCK - 32, BLOCK - 1, BLOCK, BLOCK + 1])
 def test_a_pattern_across_two_chunks_is_found_once(place: int) -> None:
     piece = np.random.default_rng(0).bytes(32)
-    content = bytearray(CHUNK + 100)
+    content = bytearray(BLOCK + 100)
     content[place : place + 32] = piece
     assert [found for _, found in Searcher([Pattern(piece, "a", "b")]).find(bytes(content))] == [place]
 

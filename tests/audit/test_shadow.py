@@ -17,7 +17,8 @@ from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data import Benchmark
 from crodobo.methods import Method, get_method
-from crodobo.nn.learner import Learner, make_learners
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import make_learners
 from crodobo.views.augment import Augment
 
 SETTINGS = MethodSettings(warmup=0, lr=1e-2, parallel=False, threads=1)

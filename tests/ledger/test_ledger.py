@@ -1,13 +1,15 @@
 """A ledger shows every change, survives crashes, has one writer, and holds nothing of a sample."""
 
 import errno
+import fcntl
 import hashlib
 import itertools
 import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from crodobo.audit.ledger import audit_ledger
+from crodobo.audit.ledger import UNCLOSED, audit_ledger
 from crodobo.errors import BadData, BadSettings, CrodoboError, Interrupted
 from crodobo.ledger import ledger as module
 from crodobo.ledger.entry import seal, unseal
 from crodobo.ledger.ledger import Ledger, digest_of
 from crodobo.ledger.signing import SigningKey, load_public_key, load_signing_key, make_key_pair
+from crodobo.ledger.witness import Witness
 
 SETTINGS = {"method": "crodobo", "seed": 0}
 
@@ -333,12 +336,93 @@ def test_a_second_writer_is_refused_in_another_process_and_in_this_one(path: Pat
             Ledger(path)
         report = audit_ledger(path)
         assert report.sound, "a ledger in use need not be closed"
-        assert "A process is writing to it at the moment." in report.noted
+        assert "A process is writing to it at the moment, and names an end that is in it." in report.noted
     finally:
         leave.set()
         process.join(30)
     with Ledger(path), pytest.raises(CrodoboError, match="Another process"):
         Ledger(path)
+
+
+def hold_lock(path: Path, ready: Any, leave: Any) -> None:
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        ready.set()
+        leave.wait(30)
+
+
+def write_on(path: Path, key_file: Path, ready: Any, leave: Any) -> None:
+    with Ledger(path, load_signing_key(key_file)) as ledger:
+        ledger.begin(SETTINGS)
+        for _ in range(3):
+            ledger.burned(samples=8, wiped=1000)
+        ready.set()
+        leave.wait(30)
+
+
+@contextmanager
+def running(target: Callable[..., None], *arguments: Any) -> Iterator[None]:
+    """While another process is at this work."""
+    context = multiprocessing.get_context("fork")
+    ready, leave = context.Event(), context.Event()
+    process = context.Process(target=target, args=(*arguments, ready, leave))
+    process.start()
+    try:
+        assert ready.wait(30)
+        yield
+    finally:
+        leave.set()
+        process.join(30)
+
+
+def cut(path: Path, lines: int) -> None:
+    """Cut lines off at the end."""
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-lines]))
+
+
+def test_a_lock_does_not_make_a_cut_ledger_pass(path: Path, key_file: Path) -> None:
+    write(path, key=load_signing_key(key_file))
+    cut(path, 2)
+    with running(hold_lock, path):
+        report = audit_ledger(path, public_key=load_public_key(key_file.with_name("key.pub")))
+    assert report.found == [UNCLOSED]
+
+
+def test_a_running_writer_shows_that_its_ledger_was_cut(path: Path, key_file: Path) -> None:
+    public = load_public_key(key_file.with_name("key.pub"))
+    with running(write_on, path, key_file):
+        assert audit_ledger(path, public_key=public).sound
+        cut(path, 2)
+        report = audit_ledger(path, public_key=public)
+    assert "names a last entry that is not in it: lines were cut off" in report.found[0]
+    assert report.found[1] == UNCLOSED
+
+
+def test_a_process_without_the_key_cannot_speak_for_the_writer(path: Path, key_file: Path) -> None:
+    write(path, key=load_signing_key(key_file))
+    cut(path, 2)
+    last = entries(path)[-1]["hash"]
+    impostor = Witness(entries(path)[0]["ledger"], lambda: str(last))
+    try:
+        report = audit_ledger(path, public_key=load_public_key(key_file.with_name("key.pub")))
+    finally:
+        impostor.close()
+    assert "does not have the signing key" in report.found[0]
+    assert report.found[1] == UNCLOSED
+
+
+def test_another_ledger_of_the_same_key_does_not_pass_in_its_place(path: Path, key_file: Path) -> None:
+    key = load_signing_key(key_file)
+    write(path, key=key)
+    own = entries(path)[0]["ledger"]
+    (path.parent / "summary.json").write_text(json.dumps({"ledger": own}))
+    assert not found(path, public_key=key.public, expect_ledger=own)
+    path.unlink()
+    write(path, key=key)
+    assert found(path, expect_ledger=own) == [
+        "It is another ledger than the expected one.",
+        "It is another ledger than summary.json beside it names.",
+    ]
 
 
 def test_two_writers_that_begin_at_once_conflict(path: Path) -> None:
@@ -617,3 +701,47 @@ def test_without_cryptography_everything_but_signatures_is_checked(
     assert any("Whether the signatures are valid" in text for text in report.unseen)
     with pytest.raises(CrodoboError, match=r"pip install .crodobo\[sign\]"):
         load_signing_key(key_file)
+
+
+# --- answers before the receipt ---
+
+
+def test_a_query_that_is_answered_first_gets_the_receipt_its_answer_named(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path) as ledger:
+        ledger.begin(SETTINGS)
+        named = ledger.answered()
+        assert ledger.burned(samples=8, wiped=100) == named
+        assert ledger.burned(samples=8, wiped=100) != named
+    kinds = [(entry["kind"], entry.get("query")) for entry in map(json.loads, path.read_text().splitlines())]
+    assert kinds == [("header", None), ("answered", 1), ("query", 1), ("query", 2), ("closed", None)]
+    found = audit_ledger(path)
+    assert found.found == []
+    assert any("2 receipts" in line for line in found.checked)
+
+
+def test_a_process_that_ends_between_answer_and_receipt_is_noted_and_its_number_not_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.begin(SETTINGS)
+    ledger.answered()
+    os.close(ledger._descriptor)  # type: ignore[arg-type]  # as a kill does
+    assert "Line 2: query 1 was answered and has no receipt yet." in audit_ledger(path, unclosed=True).noted
+    with Ledger(path) as ledger:
+        assert ledger.last_query == 1
+        ledger.begin(SETTINGS, after=ledger.last_query)
+        ledger.burned(samples=8, wiped=100)
+        assert ledger.last_query == 2
+    found = audit_ledger(path)
+    assert found.found == []
+    assert any("query 1 was answered and has no receipt: the process ended in between" in note for note in found.noted)
+
+
+def test_a_receipt_with_another_id_than_the_answer_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path) as ledger:
+        ledger.begin(SETTINGS)
+        ledger.answered()
+        ledger._open_id = "0" * 32
+        ledger.burned(samples=8, wiped=100)
+    assert audit_ledger(path).found == ["Line 3 has another id than the answer to query 1 named."]

@@ -9,7 +9,7 @@ from pathlib import Path
 from crodobo.audit.contents import Content, contents
 from crodobo.audit.patterns import DISTINCT, MOST, PIECE, Form, Pattern, find_images, make_forms, patterns_of
 from crodobo.audit.report import Report
-from crodobo.audit.search import Searcher
+from crodobo.burn.searcher import Searcher
 from crodobo.errors import BadData
 from crodobo.storage.tensors import UnreadableTensors, load_header
 

@@ -67,6 +67,14 @@ class Receipt(LedgerEntry):
     scan: ScanNumbers | None
 
 
+class Answered(LedgerEntry):
+    """A query was answered and is still being learned. Its receipt, which will have this id, follows."""
+
+    kind: Literal["answered"] = "answered"
+    id: Identifier
+    query: Count
+
+
 class Resumed(LedgerEntry):
     """A process continues the ledger after that query. It removed `cut` bytes of a torn line.
 
@@ -89,7 +97,7 @@ class Closed(LedgerEntry):
     queries: Count
 
 
-AnyEntry = Header | Receipt | Resumed | Closed
+AnyEntry = Header | Receipt | Answered | Resumed | Closed
 _ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="kind")])
 
 

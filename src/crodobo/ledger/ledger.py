@@ -17,9 +17,10 @@ from pydantic import ValidationError
 
 from crodobo import __version__
 from crodobo.errors import BadData, CrodoboError, Interrupted
-from crodobo.ledger.entry import AnyEntry, Closed, Header, Receipt, Resumed, now, seal
+from crodobo.ledger.entry import Answered, AnyEntry, Closed, Header, Receipt, Resumed, now, seal
 from crodobo.ledger.signing import SigningKey, make_signature_check
 from crodobo.ledger.verify import Verification, verify
+from crodobo.ledger.witness import Witness
 from crodobo.storage.files import append_durably, sync_folder
 from crodobo.storage.lock import try_lock
 
@@ -49,13 +50,16 @@ class Ledger:
 
     def __init__(self, path: Path, key: SigningKey | None = None) -> None:
         self.path = path
+        self.id: str | None = None  # its random name, in the header
         self.head: str | None = None  # hash of the last entry
         self.queries = 0  # number of receipts
-        self.last_query = 0  # query number of the last receipt
+        self.last_query = 0  # number of the last query that has a receipt or was answered
+        self._open_id: str | None = None  # of the receipt that an answered query still has to get
         self._key = key
         self._descriptor: int | None = None
         self._sequence = self._cut = 0
         self._settings: str | None = None  # digest; set between `begin` and `close`
+        self._witness: Witness | None = None
         if os.path.lexists(path):
             self._open()
 
@@ -80,21 +84,31 @@ class Ledger:
         values = {"version": __version__, "after": after, "scan": scan}
         if self.head is None:
             public = self._key.public if self._key else None
-            self._add(Header, ledger=secrets.token_hex(16), public_key=public, **values)
+            self.id = secrets.token_hex(16)
+            self._add(Header, ledger=self.id, public_key=public, **values)
             with contextlib.suppress(OSError):  # some file systems cannot sync a folder
                 sync_folder(self.path.parent)
         else:
             self._add(Resumed, cut=self._cut, **values)
+        assert self.id
+        self._witness = Witness(self.id, lambda: str(self.head), self._key.sign if self._key else None)
 
     def burned(self, *, samples: int, wiped: int, scan: dict[str, float] | None = None) -> str:
         """Write the receipt of the next query and return its id. When this returns, the receipt is on disk.
 
         `scan` are the numbers of a search for traces; `found` counts them.
         """
-        name = secrets.token_hex(16)
-        self._add(Receipt, id=name, query=self.last_query + 1, samples=samples, wiped=wiped, scan=scan)
-        self.last_query += 1
+        name, number = self._open_id or secrets.token_hex(16), self.last_query + (self._open_id is None)
+        self._add(Receipt, id=name, query=number, samples=samples, wiped=wiped, scan=scan)
+        self.last_query, self._open_id = number, None
         self.queries += 1
+        return name
+
+    def answered(self) -> str:
+        """Note that the next query is answered before it is burned. Returns the id that its receipt will have."""
+        name = secrets.token_hex(16)
+        self._add(Answered, id=name, query=self.last_query + 1)
+        self.last_query, self._open_id = self.last_query + 1, name
         return name
 
     def close(self, end: End = "finished") -> None:
@@ -105,8 +119,10 @@ class Ledger:
             if self._settings:
                 self._add(Closed, end=end, queries=self.queries)
         finally:
+            if self._witness:
+                self._witness.close()
             os.close(self._descriptor)
-            self._descriptor = self._settings = None
+            self._descriptor = self._settings = self._witness = None
 
     def _add(self, kind: type[AnyEntry], **values: Any) -> None:
         if self._descriptor is None or not self._settings:
@@ -158,6 +174,7 @@ class Ledger:
             self._repair(found)
         if found.last:
             self.head, self._sequence = found.last.hash, found.last.entry.sequence + 1
+        self.id = found.header.ledger if found.header else None
         self.queries, self.last_query = found.queries, found.last_query
 
     def _repair(self, found: Verification) -> None:

@@ -1,9 +1,9 @@
 """Verify a ledger: does each entry follow from the one before, and is any edited, missing or out of order?"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from crodobo.ledger.entry import AnyEntry, Closed, DamagedEntry, Header, Receipt, Resumed, SealedEntry, unseal
+from crodobo.ledger.entry import Answered, AnyEntry, Closed, DamagedEntry, Header, Receipt, Resumed, SealedEntry, unseal
 
 SignatureCheck = Callable[[bytes, str], bool]
 
@@ -14,7 +14,8 @@ class Verification:
 
     `damage` and `notes` are sentences about lines: what is wrong, and what a reader may wonder about. `traces` reports
     the scans that found something; the ledger itself is intact. `torn` are the bytes after the last line end. If they
-    are a whole entry that only lacks its line end, it is counted, and `unended` is true.
+    are a whole entry that only lacks its line end, it is counted, and `unended` is true. `seen` are the hashes that
+    were looked for and found.
     """
 
     lines: int = 0
@@ -29,6 +30,7 @@ class Verification:
     last: SealedEntry | None = None
     torn: bytes = b""
     unended: bool = False
+    seen: set[str] = field(default_factory=set)
     damage: list[str] = field(default_factory=list)
     traces: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -44,22 +46,26 @@ class Verification:
         return self.last is not None and isinstance(self.last.entry, Closed)
 
 
-def verify(lines: Iterable[bytes], check_signature: SignatureCheck | None = None) -> Verification:
+def verify(
+    lines: Iterable[bytes], check_signature: SignatureCheck | None = None, look_for: Collection[str] = ()
+) -> Verification:
     """Verify the lines of a ledger. Each includes its line end, except perhaps the last.
 
-    With `check_signature`, signatures are verified too.
+    With `check_signature`, signatures are verified too. `look_for` are hashes that entries should have.
     """
-    return _Verifier(check_signature).run(lines)
+    return _Verifier(check_signature, look_for).run(lines)
 
 
 class _Verifier:
-    def __init__(self, check_signature: SignatureCheck | None) -> None:
+    def __init__(self, check_signature: SignatureCheck | None, look_for: Collection[str]) -> None:
         self._is_valid_signature = check_signature
+        self._look_for = look_for
         self._result = Verification()
         self._first_line: dict[int, int] = {}  # sequence number: the first line that has it
         self._breaks: list[tuple[int, int, int | None]] = []  # line, its number, the number before it if known
         self._previous: SealedEntry | None = None  # None if the line before could not be parsed
         self._expected = 0  # the sequence number that should come next
+        self._open: Answered | None = None  # a query that was answered and has no receipt yet
 
     def run(self, lines: Iterable[bytes]) -> Verification:
         result = self._result
@@ -76,7 +82,11 @@ class _Verifier:
             else:
                 result.lines += 1
                 result.unended = bool(result.torn)
+                if sealed.hash in self._look_for:
+                    result.seen.add(sealed.hash)
                 self._add(sealed)
+        if self._open:
+            self._note(f"query {self._open.query} was answered and has no receipt yet")
         self._explain_breaks()
         return result
 
@@ -113,7 +123,7 @@ class _Verifier:
         """Compare an entry with what the entries before it lead to."""
         result = self._result
         after_closing = self._previous is not None and isinstance(self._previous.entry, Closed)
-        if not isinstance(entry, Closed) and entry.scan:
+        if not isinstance(entry, Closed | Answered) and entry.scan:
             result.scans += 1
             if traces := entry.scan.get("found"):
                 when = f"after query {entry.query}" if isinstance(entry, Receipt) else "before the first query"
@@ -126,17 +136,28 @@ class _Verifier:
             return
         if follows and after_closing and not isinstance(entry, Resumed):
             self._report("comes after a closing line, but the ledger was not resumed")
+        if self._open and not isinstance(entry, Receipt):
+            self._note(f"query {self._open.query} was answered and has no receipt: the process ended in between")
+            self._open = None
         if isinstance(entry, Resumed):
             self._explain_resumption(entry, killed=not after_closing)
             result.settings, result.last_query = entry.settings, entry.after
         elif isinstance(entry, Receipt):
             known = follows and self._previous is not None and result.settings is not None
-            if known and (entry.query, entry.settings) != (result.last_query + 1, result.settings):
+            number = result.last_query + (self._open is None)
+            if known and (entry.query, entry.settings) != (number, result.settings):
                 self._report("has another query number, or other settings, than the lines before lead to")
+            elif known and self._open and entry.id != self._open.id:
+                self._report(f"has another id than the answer to query {entry.query} named")
+            self._open = None
             result.last_query, result.settings = entry.query, entry.settings
             result.queries += 1
             result.samples += entry.samples
             result.wiped += entry.wiped
+        elif isinstance(entry, Answered):
+            if follows and self._previous is not None and entry.query != result.last_query + 1:
+                self._report("has another query number than the lines before lead to")
+            result.last_query, self._open = entry.query, entry
         elif follows and not result.damage and not self._breaks and entry.queries != result.queries:
             self._report(f"closes a ledger of {entry.queries} queries, but there are {result.queries}")
 

@@ -10,7 +10,7 @@ from crodobo.errors import BadSettings
 from crodobo.evaluate.comparison import Entry, Plan, Task
 from crodobo.evaluate.settings import RunSettings
 from crodobo.methods import get_method
-from crodobo.methods.base import check_runs_online
+from crodobo.methods.checks import check_runs_online
 
 
 @dataclass(frozen=True)

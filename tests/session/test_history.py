@@ -31,7 +31,7 @@ def open_session(source: Source, tmp_path: Path) -> Open:
     """A session that keeps the states after every second learned query."""
     public = Public(source, Augment(), "40 images", "quarters")
     options = CroDoBo.Settings(warmup=1, warmup_batch=8, parallel=False, threads=1, plain=True)
-    settings = SessionSettings(options=options, query_size=8, log=tmp_path / "log.jsonl")
+    settings = SessionSettings(options=options, query_size=8, checkpoint_every=1, log=tmp_path / "log.jsonl")
 
     @contextmanager
     def make(keep: int = 3, every: int = 2) -> Iterator[Session]:

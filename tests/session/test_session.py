@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ import pytest
 import torch
 
 from crodobo import CroDoBo, CrodoboError, Query, SessionSettings, Source
+from crodobo.audit.ledger import audit_ledger
+from crodobo.burn.arena import Arena
 from crodobo.core.observer import Observer
-from crodobo.core.prediction import Prediction
+from crodobo.core.prediction import Adaptation, Prediction
 from crodobo.data import Public
-from crodobo.errors import BadCheckpoint, BadQuery, BadSettings, Interrupted, Residue
+from crodobo.errors import BadCheckpoint, BadData, BadQuery, BadSettings, Interrupted, NotHardened, Residue
+from crodobo.guard.lesson import Lesson
 from crodobo.ledger.ledger import NAME as LEDGER
 from crodobo.session.checkpoint import NAME as CHECKPOINT
 from crodobo.session.session import Session
 from crodobo.session.stop import Stop, StoppableObserver
+from crodobo.storage.tensors import load_tensors
 from crodobo.views.augment import Augment
 
 
@@ -43,6 +48,25 @@ def entries(folder: Path) -> list[dict[str, Any]]:
 def weights(session: Session) -> torch.Tensor:
     parameters = [weight for learner in session.method.learners for weight in learner.network.parameters()]
     return torch.cat([weight.detach().flatten() for weight in parameters])
+
+
+def test_memory_that_cannot_be_locked_is_an_error_before_the_warm_up(
+    public: Public, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(size: int) -> None:
+        raise NotHardened(f"{size} bytes cannot be locked in memory.")
+
+    class NoWarmUp(Observer):
+        def warming_up(self, steps: int) -> None:
+            pytest.fail("the warm-up began")
+
+    with Session(settings(), tmp_path, observer=NoWarmUp()) as session:
+        session.memory = Arena()
+        monkeypatch.setattr("crodobo.burn.arena._map_chunk", limited)
+        large = session.settings.model_copy(update={"query_size": 10_000})
+        session.settings = large
+        with pytest.raises(NotHardened, match="cannot be locked"):
+            session.load(public)
 
 
 def test_commit_comes_after_burning_and_before_the_receipt(public: Public, tmp_path: Path) -> None:
@@ -89,10 +113,8 @@ def test_a_refused_query_is_burned_receipted_and_counted_and_the_session_goes_on
 
 def test_a_continued_session_gives_the_same_predictions_to_the_bit(public: Public, tmp_path: Path) -> None:
     def predict(folder: Path, numbers: list[int]) -> list[torch.Tensor]:
-        with Session.open(settings(), public, folder) as session:
-            answers = [session.take(Query(images(number))).prediction.probabilities for number in numbers]
-            session.checkpoint()
-        return answers
+        with Session.open(settings(checkpoint_every=1), public, folder) as session:
+            return [session.take(Query(images(number))).prediction.probabilities for number in numbers]
 
     whole = predict(tmp_path / "whole", [1, 2, 3])
     parts = predict(tmp_path / "parts", [1, 2]) + predict(tmp_path / "parts", [3])
@@ -123,9 +145,8 @@ def test_a_checkpoint_of_other_settings_is_refused_with_a_remedy(
 def test_settings_that_do_not_decide_the_learners_may_change(
     free: dict[str, Any], public: Public, tmp_path: Path
 ) -> None:
-    with Session.open(settings(), public, tmp_path) as session:
+    with Session.open(settings(checkpoint_every=1), public, tmp_path) as session:
         session.take(Query(images()))
-        session.checkpoint()
     changed = settings().model_copy(update={"options": settings().options.model_copy(update=free)})
     with Session.open(changed, public, tmp_path) as session:
         assert session.learned == 1
@@ -280,3 +301,174 @@ def test_only_the_chosen_samples_of_a_query_are_learned(public: Public, tmp_path
             assert (len(prediction.labels), prediction.adaptation.predicted_only) == (8, None)
             learned.append(weights(session))
     assert torch.equal(*learned)
+
+
+@pytest.mark.parametrize(("shape", "told"), [((3, 64, 64), True), ((1, 64, 64), False), ((3, 32, 32), False)], ids=str)
+def test_random_weights_on_what_may_be_photographs_are_noted(
+    shape: tuple[int, ...], told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    observer = Observer()
+    monkeypatch.setattr(observer, "note", notes.append)
+    source = Source(torch.rand(8, *shape), [0, 1] * 4)
+    with Session(settings(options={"source_views": "plain"}), tmp_path, observer=observer) as session:
+        session.load(Public(source, Augment(), "8 images", "own"))
+    assert any("pretrained weights" in note for note in notes) == told
+
+
+# --- stored states ---
+
+
+def stored(folder: Path) -> torch.Tensor:
+    """All weights in the checkpoint."""
+    tensors, _ = load_tensors(folder / CHECKPOINT)
+    return torch.cat([value.flatten().float() for name, value in tensors.items() if ".network." in name])
+
+
+def test_no_two_stored_states_are_closer_than_was_asked_however_often_a_session_stops(
+    public: Public, tmp_path: Path
+) -> None:
+    states, learned = [], []
+    for stop in (2, 1, 3, 4):
+        with Session.open(settings(checkpoint_every=3, options={"plain": True}), public, tmp_path) as session:
+            learned.append(session.learned)
+            states.append(stored(tmp_path))
+            for number in range(stop):
+                session.take(Query(images(number)))
+                states.append(stored(tmp_path))
+            session.checkpoint()
+        states.append(stored(tmp_path))
+    assert learned == [0, 0, 0, 3]
+    assert len({state.numpy().tobytes() for state in states}) == 3, "after 0, 3 and 6 learned queries"
+
+
+def test_queries_that_are_not_learned_do_not_bring_the_next_checkpoint_closer(
+    public: Public, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = iter(
+        [Adaptation(predicted_only="few classes"), Adaptation(), Adaptation(restored="harm"), *[Adaptation()] * 2]
+    )
+    with Session.open(settings(checkpoint_every=2), public, tmp_path) as session:
+        step = session.method.step
+        monkeypatch.setattr(session.method, "step", lambda *all_: replace(step(*all_), adaptation=next(given)))
+        start, saved = stored(tmp_path), []
+        for number in range(5):
+            session.take(Query(images(number)))
+            saved.append(not torch.equal(stored(tmp_path), start))
+    assert saved == [False] * 4 + [True]
+
+
+# --- its ledger ---
+
+
+def test_the_checkpoint_names_its_ledger_and_a_cut_back_one_is_found(public: Public, tmp_path: Path) -> None:
+    for _ in range(2):
+        with Session.open(settings(checkpoint_every=1, options={"plain": True}), public, tmp_path) as session:
+            session.take(Query(images()))
+    assert audit_ledger(tmp_path / LEDGER).sound
+    lines = (tmp_path / LEDGER).read_bytes().splitlines(keepends=True)
+    (tmp_path / LEDGER).write_bytes(b"".join(lines[:3]))  # to the first closing line
+    (found,) = audit_ledger(tmp_path / LEDGER).found
+    assert found.startswith("An entry that checkpoint.safetensors beside it names is missing")
+
+
+def test_the_ledger_of_another_session_is_refused_and_a_new_one_may_begin(public: Public, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        with Session.open(settings(), public, tmp_path / name):
+            pass
+    ledger = tmp_path / "one" / LEDGER
+    ledger.write_bytes((tmp_path / "other" / LEDGER).read_bytes())
+    with pytest.raises(BadData, match="not the one that belongs"), Session.open(settings(), public, tmp_path / "one"):
+        pass
+    ledger.unlink()
+    with Session.open(settings(), public, tmp_path / "one"):
+        pass
+    assert audit_ledger(ledger).sound
+
+
+# --- idle steps ---
+
+
+def idle(session: Session, given: torch.Tensor, **options: Any) -> tuple[Any, list[Any], torch.Tensor]:
+    """Take a query with idle steps. Returns the result, the early answers, and the weights at that moment."""
+    early: list[Any] = []
+    then = torch.zeros(0)
+
+    def answer(processed: Any) -> None:
+        nonlocal then
+        assert given.any(), "the query is still needed"
+        early.append(processed)
+        then = weights(session).clone()
+
+    return session.take(Query(given), early=answer, idle_steps=2, **options), early, then
+
+
+def test_idle_steps_follow_the_answer_and_the_receipt_follows_them(public: Public, tmp_path: Path) -> None:
+    given = images()
+    with Session.open(settings(options={"steps": 1, "guard": False}), public, tmp_path) as session:
+        processed, (early,), then = idle(session, given)
+        assert not torch.equal(weights(session), then), "it went on learning"
+        assert (early.receipt, early.query) == (processed.receipt, 1)
+    assert not given.any()
+    kinds = [entry["kind"] for entry in entries(tmp_path)]
+    assert kinds == ["header", "answered", "query", "closed"]
+
+
+def test_idle_steps_end_as_soon_as_somebody_waits(public: Public, tmp_path: Path) -> None:
+    with Session.open(settings(options={"steps": 1, "guard": False}), public, tmp_path) as session:
+        _, early, then = idle(session, images(), free=lambda: False)
+        assert early
+        assert torch.equal(weights(session), then)
+
+
+def test_no_idle_steps_on_a_query_that_is_not_learned(public: Public, tmp_path: Path) -> None:
+    with Session.open(settings(), public, tmp_path) as session:
+        processed, early, _ = idle(session, images(), adapt=False)
+        assert not early
+        assert processed.prediction.adaptation.predicted_only == "not asked to adapt"
+    assert [entry["kind"] for entry in entries(tmp_path)] == ["header", "query", "closed"]
+
+
+def test_a_failed_idle_step_leaves_no_trace_but_the_receipt(
+    public: Public, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = images()
+    with Session.open(settings(options={"steps": 1, "guard": False}), public, tmp_path) as session:
+        before, adapt, calls = weights(session).clone(), session.method.adapt, []
+
+        def fail(query: Query, pixels: torch.Tensor) -> Any:
+            calls.append(1)
+            if len(calls) > 1:
+                raise ZeroDivisionError
+            return adapt(query, pixels)
+
+        monkeypatch.setattr(session.method, "adapt", fail)
+        with pytest.raises(ZeroDivisionError):
+            idle(session, given)
+        assert torch.equal(weights(session), before)
+    assert not given.any()
+    assert [entry["kind"] for entry in entries(tmp_path)] == ["header", "answered", "query", "closed"]
+    assert [entry.get("query") for entry in entries(tmp_path)[1:3]] == [1, 1]
+
+
+def test_harm_done_by_idle_steps_is_undone(public: Public, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session.open(settings(options={"steps": 1}), public, tmp_path) as session:
+        method = session.method
+        adapt, calls = method.adapt, []
+        monkeypatch.setattr(method.guard, "_decide", lambda *_: Lesson())  # every query is learned
+
+        def harm(query: Query, pixels: torch.Tensor) -> Any:
+            calls.append(1)
+            told = adapt(query, pixels)
+            if len(calls) > 1:
+                for learner in method.learners:
+                    with torch.no_grad():
+                        learner.network.classifier.bias.fill_(torch.nan)
+            return told
+
+        monkeypatch.setattr(method, "adapt", harm)
+        processed, (early,), _ = idle(session, images())
+        assert len(calls) > 1
+        assert early.prediction.probabilities.isfinite().all()
+        assert "no longer finite" in str(processed.prediction.adaptation.restored)
+        assert weights(session).isfinite().all()

@@ -10,8 +10,10 @@ from crodobo import CroDoBo, SourceOnly
 from crodobo.config import MethodSettings
 from crodobo.core.source import Source
 from crodobo.data import Benchmark
+from crodobo.engine import Sequence
 from crodobo.errors import BadCheckpoint
 from crodobo.nn.learner import Learner
+from crodobo.nn.learners import warm_up
 from crodobo.session.warm_start import load_warm_start, make_method, save_warm_start, warm_learners
 from crodobo.views.augment import Augment
 
@@ -64,8 +66,7 @@ def test_loaded_learners_continue_like_the_stored_ones(
     fresh, _ = warm_learners(benchmark, SETTINGS)
     loaded, _ = load_warm_start(stored[0], benchmark, SETTINGS)
     for here, there in zip(loaded, fresh, strict=True):
-        for learner in (here, there):
-            learner.warm_up(benchmark.source, benchmark.augment)
+        warm_up([here, there], Sequence(1), benchmark.source, benchmark.augment)
         check_equal(here, there)
 
 

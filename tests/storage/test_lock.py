@@ -53,6 +53,17 @@ def test_a_private_folder_is_created_for_its_owner_alone(tmp_path: Path) -> None
         assert stat.S_IMODE((folder / LOCK_FILE).stat().st_mode) == 0o600
 
 
+def test_an_existing_private_folder_is_closed_to_others_unless_it_is_shared(tmp_path: Path) -> None:
+    tmp_path.chmod(0o775)
+    with locked_folder(tmp_path, private=True):
+        assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+    tmp_path.chmod(0o1777)
+    refused = pytest.raises(CrodoboError, match="cannot be closed to other users")
+    with refused, locked_folder(tmp_path, private=True):
+        pass
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
+
+
 def test_a_folder_that_cannot_be_created_gives_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CrodoboError, match=r"is not writable \(.*\)\. Choose another one\."):

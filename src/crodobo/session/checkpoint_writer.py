@@ -10,8 +10,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from crodobo.errors import CrodoboError
-from crodobo.session.checkpoint import save_checkpoint
+from crodobo.session.checkpoint import amend_checkpoint, save_checkpoint
 from crodobo.session.events import Log
+from crodobo.storage.tensors import UnreadableTensors
 
 
 class CheckpointData(NamedTuple):
@@ -57,13 +58,6 @@ class CheckpointWriter:
             return False
         return True
 
-    def save_soon(self, snapshot: CheckpointData) -> "Future[None] | None":
-        """Have a snapshot written in the background if it must be durable, otherwise write it now."""
-        if self._failed:
-            return self.write_later(snapshot)
-        self.save(snapshot)
-        return None
-
     def write(self, snapshot: CheckpointData) -> None:
         """Write a snapshot, after those that wait, and return when it is on disk."""
         self._submit(snapshot).result()
@@ -72,6 +66,10 @@ class CheckpointWriter:
         """Copy a snapshot and have it written. The future is done when it, or a newer one, is on disk."""
         copy = {name: value.clone() for name, value in snapshot.tensors.items()}
         return self._submit(snapshot._replace(tensors=copy))
+
+    def amend(self, progress: dict[str, Any]) -> None:
+        """Replace values of the progress in the checkpoint, after those that wait. Its tensors stay as they are."""
+        self._thread.submit(self._write, lambda: amend_checkpoint(self._folder, progress)).result()
 
     def close(self) -> None:
         """Return when everything is written."""
@@ -88,13 +86,16 @@ class CheckpointWriter:
         with self._lock:
             snapshot, self._waiting = self._waiting, None
         assert snapshot
+        self._write(lambda: save_checkpoint(self._folder, snapshot.tensors, self.identity, snapshot.progress))
+        self._log.write("checkpoint", query=snapshot.query)
+
+    def _write(self, save: Callable[[], None]) -> None:
         try:
-            save_checkpoint(self._folder, snapshot.tensors, self.identity, snapshot.progress)
-        except (OSError, MemoryError, SafetensorError) as error:
+            save()
+        except (OSError, MemoryError, SafetensorError, UnreadableTensors) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             problem = f"No checkpoint could be written to {self._folder} ({reason})."
             failure = CrodoboError(problem, "Put that right, then run the same command to go on.")
             if self._failed:
                 self._failed(failure)
             raise failure from None
-        self._log.write("checkpoint", query=snapshot.query)

@@ -44,19 +44,37 @@ class Event(BaseModel):
     scanned: Count | None = None
 
 
+STANDARD_OUTPUT = Path("-")
+
+
 class Log:
-    """Appends events to a file, one JSON line each. Without a path it only checks them."""
+    """Appends events to a file, one JSON line each. Without a path it only checks them; `-` is standard output."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._descriptor: int | None = None
-        self._failing = False
-        if path:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
-            except OSError as error:
-                problem = f"The log {path} is not writable ({error.strerror})."
-                raise BadData(problem, "Choose another file.", settings=("log",)) from None
+        self._path, self._failing = path, False
+        self._descriptor = self._open(path) if path else None
+
+    def _open(self, path: Path) -> int:
+        try:
+            if path == STANDARD_OUTPUT:
+                return os.dup(1)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        except OSError as error:
+            problem = f"The log {path} is not writable ({error.strerror})."
+            raise BadData(problem, "Choose another file.", settings=("log",)) from None
+
+    def reopen(self) -> None:
+        """Open the file again, because it was renamed or deleted. If that fails, events go on to the old file."""
+        if self._descriptor is None or self._path in (None, STANDARD_OUTPUT):
+            return
+        try:
+            new = self._open(self._path)
+        except BadData as error:
+            print(f"{error.problem} Events go on to the old file.", file=sys.stderr)
+            return
+        os.dup2(new, self._descriptor, inheritable=False)  # another thread may be writing to the descriptor
+        os.close(new)
 
     def __enter__(self) -> Self:
         return self

@@ -38,7 +38,7 @@ class History:
     keep
         How many states are kept. 0 keeps none.
     every
-        Queries that are learned from one kept state to the next.
+        Queries that are learned from one kept state to the next, at least.
     """
 
     def __init__(self, keep: int = 0, every: int = 20) -> None:
@@ -53,9 +53,15 @@ class History:
         self.moments = []
         self._add(method, query, learned)
 
-    def learned(self, method: Method, query: int, learned: int) -> None:
-        """Note that a query was learned, and keep the state if it is time."""
+    def learned(self) -> None:
+        """Note that a query was learned."""
         self._since += 1
+
+    def stored(self, method: Method, query: int, learned: int) -> None:
+        """Note that a checkpoint of the current state is written, and keep the state if it is time.
+
+        Other states are not kept: going back to one would write it to disk, perhaps close to a checkpoint.
+        """
         if self._since >= self.every:
             self._add(method, query, learned)
 

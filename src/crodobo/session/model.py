@@ -1,6 +1,8 @@
 """The model that a session leaves behind: all learners in one file that says what it is."""
 
 from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,11 @@ from crodobo.core.prediction import Prediction
 from crodobo.engine import make_engine
 from crodobo.errors import BadQuery, BadWeights
 from crodobo.methods.base import Method
-from crodobo.nn.learner import Learner, average
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import average
 from crodobo.storage.tensors import UnreadableTensors, load_tensors, numbered, save_tensors, with_prefix
+from crodobo.views.augment import Augment
+from crodobo.views.prediction import prediction_views
 
 
 class Model:
@@ -50,6 +55,8 @@ def save_model(path: Path, method: Method) -> None:
         "shape": method.source.shape,
         "settings": method.settings.model_dump(mode="json", include=set(LearnerSettings.model_fields) - {"weights"}),
         "learners": len(method.learners),
+        "predict_views": method.settings.predict_views,
+        "augment": asdict(method.augment),
     }
     save_tensors(path, numbered([weights_of(learner) for learner in method.learners]), header)
 
@@ -68,10 +75,12 @@ def load_model(path: str | Path) -> Model:
         tensors, header = load_tensors(Path(path))
         settings = LearnerSettings.of(**header["settings"] | {"pretrained": False})
         shape, classes, count = tuple(header["shape"]), tuple(header["classes"]), int(header["learners"])
+        views = partial(prediction_views, count=header["predict_views"], augment=Augment(**header["augment"]))
     except (UnreadableTensors, KeyError, TypeError) as error:
         problem = f"{path} is damaged or not a model of crodobo."
         raise BadWeights(problem, "Use the model.safetensors of a run.") from error
     learners = [Learner(shape, len(classes), 0, settings) for _ in range(count)]
     for number, learner in enumerate(learners):
         learner.network.load_state_dict(with_prefix(f"learners.{number}.", tensors))
+        learner.views = views
     return Model(learners, classes, shape)

@@ -13,6 +13,8 @@ Commit = Callable[[Prediction, int, float], None]  # takes the prediction, the q
 class Processed:
     """A query that was predicted and burned: its prediction, its receipt, its number, and how long it took.
 
+    An early answer names the receipt that will be written when the query is burned.
+
     `saved` is done when what was learned is on disk. It is None where no checkpoint was due, or it is written already.
     """
 

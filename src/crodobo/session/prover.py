@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from crodobo.burn.hardening import harden
 from crodobo.burn.proof import check_proving, places, prove_at_start, try_out
 from crodobo.burn.scan import Scan
+from crodobo.burn.search_process import SearchProcess
 from crodobo.config import SessionSettings
 from crodobo.core.memory import Memory
 from crodobo.core.observer import Observer
@@ -20,6 +22,7 @@ class Prover:
         self._settings, self._memory = settings, memory
         self.scan: Scan | None = None  # the last result; always None without strict burning
         self.time: str | None = None  # of the last result
+        self._searching: SearchProcess | None = None  # for searches between queries
 
     def as_numbers(self) -> dict[str, Any] | None:
         """The last result with its time, if there is one."""
@@ -29,14 +32,23 @@ class Prover:
         """Under strict burning, refuse to start if anything is left of a test query."""
         self.scan = prove_at_start(method, self._memory, self._settings.query_size, observer.note)
         self.time = now() if self.scan else None
+        if self._settings.prove_every:
+            self._searching = SearchProcess(harden().memory)  # now, while there is no private query to copy
         return self.scan
 
     def prove_after(self, query: int, method: Method) -> Scan | None:
         """Search again if it is due after the query of this number."""
-        if not is_due(self._settings.prove_every, query):
+        if not (self._searching and is_due(self._settings.prove_every, query)):
             return None
-        self.scan, self.time = try_out(method, self._memory, self._settings.query_size), now()
+        self.scan = try_out(method, self._memory, self._settings.query_size, self._searching)
+        self.time = now()
         return self.scan
+
+    def close(self) -> None:
+        """End the process that searches between queries."""
+        if self._searching:
+            self._searching.close()
+            self._searching = None
 
 
 def residue_of(scan: Scan | None) -> Residue | None:

@@ -73,9 +73,9 @@ class StoppableObserver(Observer):
         self._check("while the source was being decoded")
         self._observer.reading(done, total)
 
-    def warming_up(self, steps: int) -> None:
+    def warming_up(self, steps: int, learners: int = 1, rounds: int = 1) -> None:
         self.is_warming_up = True
-        self._observer.warming_up(steps)
+        self._observer.warming_up(steps, learners, rounds)
 
     def warmed_up_step(self) -> None:
         self._check("during the warm-up")

@@ -1,8 +1,8 @@
 """Where a session's learners come from: a warm start, or the session's checkpoint.
 
-A warm start is a file of learners that have learned the source, stored once and used again.
-
-All methods of a comparison start from the same file, and a service that is reset goes back to its own.
+A warm start is a file of learners that have learned the source, stored once and used again. All methods of a comparison
+start from the same file, which is complete. A service that is reset goes back to its own, which holds only weights:
+moments of the optimiser beside those of a checkpoint would help to find out what was learned in between.
 """
 
 import time
@@ -15,13 +15,15 @@ from crodobo.core.source import Source
 from crodobo.engine import make_engine
 from crodobo.errors import BadCheckpoint
 from crodobo.methods import Method
-from crodobo.nn.learner import Learner, make_learners, warm_up
+from crodobo.nn.learner import Learner
+from crodobo.nn.learners import make_learners, warm_up
 from crodobo.session.checkpoint import differences, load_checkpoint, other_version
 from crodobo.storage.tensors import UnreadableTensors, load_header, load_tensors, numbered, save_tensors, with_prefix
 from crodobo.views.augment import Augment
 from crodobo.views.chosen_views import ChosenViews
 
 DECISIVE = set(LearnerSettings.model_fields) - {"norm", "running_weight"} | {"seed"}
+PLAIN = "plain_start."  # in the names of tensors of a warm-up without source views
 
 
 class PublicData(Protocol):
@@ -38,33 +40,52 @@ class PublicData(Protocol):
 
 
 def warm_learners(
-    public: PublicData, settings: MethodSettings, observer: Observer | None = None, path: Path | None = None
+    public: PublicData,
+    settings: MethodSettings,
+    observer: Observer | None = None,
+    path: Path | None = None,
+    *,
+    complete: bool = True,
 ) -> tuple[list[Learner], float]:
     """Learners after their warm-up on the source, and how many seconds it took.
 
-    `path` is a warm start to use. If it does not exist, it is written after the warm-up.
+    `path` is a warm start to use. If it does not exist, it is written after the warm-up, `complete` or not; see
+    `save_warm_start`.
     """
     if path and path.exists():
         return load_warm_start(path, public, settings)
     observer = observer or Observer()
     learners = make_learners(public.source, settings.learners, settings.seed, settings)
     engine = make_engine(settings.learners, parallel=settings.parallel, threads=settings.threads)
-    starts = 2 if ChosenViews(settings.source_views, public.source).open else 1
-    observer.warming_up(settings.warmup * settings.learners * starts)
+    rounds = 2 if ChosenViews(settings.source_views, public.source).open else 1
+    observer.warming_up(settings.warmup, settings.learners, rounds)
     started = time.perf_counter()
     warm_up(learners, engine, public.source, public.augment, observer.warmed_up_step)
     seconds = time.perf_counter() - started
     if path:
-        save_warm_start(path, public, learners, settings, seconds)
+        save_warm_start(path, public, learners, settings, seconds, complete=complete)
     return learners, seconds
 
 
 def save_warm_start(
-    path: Path, public: PublicData, learners: list[Learner], settings: MethodSettings, seconds: float
+    path: Path,
+    public: PublicData,
+    learners: list[Learner],
+    settings: MethodSettings,
+    seconds: float,
+    *,
+    complete: bool = True,
 ) -> None:
-    """Write warm learners to a file, with everything that decided them."""
+    """Write warm learners to a file, with everything that decided them.
+
+    Learners from a `complete` one go on to the bit as if they had not been stored. Otherwise only weights and BatchNorm
+    statistics are written; the optimiser begins anew, and random draws begin at the seed.
+    """
+    states = [learner.state() for learner in learners]
+    if not complete:
+        states = [{name: value for name, value in state.items() if is_weight(name)} for state in states]
     header = {"made_of": made_of(public, settings), "learners": len(learners), "seconds": seconds}
-    save_tensors(path, numbered([learner.state() for learner in learners]), header, private=True)
+    save_tensors(path, numbered(states), header, private=True)
 
 
 def load_warm_start(path: Path, public: PublicData, settings: MethodSettings) -> tuple[list[Learner], float]:
@@ -82,8 +103,20 @@ def load_warm_start(path: Path, public: PublicData, settings: MethodSettings) ->
         raise BadCheckpoint(f"{path} is the warm start of other settings.", remedy)
     learners = make_learners(public.source, settings.learners, settings.seed, settings)
     for number, learner in enumerate(learners):
-        learner.load_state(with_prefix(f"learners.{number}.", tensors))
+        state = with_prefix(f"learners.{number}.", tensors)
+        generator = learner.generator.get_state()
+        names = ["generator"] + [PLAIN + "generator" for name in state if name.startswith(PLAIN)]
+        learner.load_state(dict.fromkeys(names, generator) | state)
     return learners, seconds
+
+
+def is_weight(name: str) -> bool:
+    """Whether a tensor of a learner's state is one of its weights or BatchNorm statistics.
+
+    >>> [name for name in ("network.classifier.bias", "plain_start.generator") if is_weight(name)]
+    ['network.classifier.bias']
+    """
+    return name.removeprefix(PLAIN).split(".")[0] not in ("generator", "optimiser")
 
 
 def stored_learners(path: Path, settings: MethodSettings) -> int:
@@ -103,18 +136,6 @@ def stored_learners(path: Path, settings: MethodSettings) -> int:
 def make_method(kind: type[Method], public: PublicData, learners: list[Learner], settings: MethodSettings) -> Method:
     """A method with these learners on this source."""
     return kind(public.source, augment=public.augment, **dict(settings) | {"learners": learners})
-
-
-def warm_method(
-    kind: type[Method],
-    public: PublicData,
-    settings: MethodSettings,
-    observer: Observer | None = None,
-    path: Path | None = None,
-) -> tuple[Method, float]:
-    """A method with warm learners, and how many seconds their warm-up took; see `warm_learners`."""
-    learners, seconds = warm_learners(public, settings, observer, path)
-    return make_method(kind, public, learners, settings), seconds
 
 
 def restore_method(

@@ -1,29 +1,38 @@
 """Replace files in one step, and append durably."""
 
+import contextlib
 import os
 from functools import partial
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: bytes | str, *, private: bool = False) -> None:
+def write_atomically(path: Path, content: bytes | str, *, private: bool = False, within: int | None = None) -> None:
     """Replace a file in one step: after a crash at any moment it has its old content or the new one.
 
-    A `private` file is readable by its owner alone.
+    A `private` file is readable by its owner alone. `within` is an open folder that the path starts from.
     """
     data = content.encode() if isinstance(content, str) else content
     unfinished = unfinished_name(path)
     try:
-        if private:  # a file left by a crash could be open to others
-            unfinished.unlink(missing_ok=True)
-        with open(unfinished, "wb", opener=partial(os.open, mode=0o600 if private else 0o666)) as file:
+        _remove(unfinished, within)  # a file left by a crash could be open to others
+        mode = 0o600 if private else 0o666
+        with open(unfinished, "xb", opener=partial(os.open, mode=mode, dir_fd=within)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        os.replace(unfinished, path, src_dir_fd=within, dst_dir_fd=within)
     except BaseException:
-        unfinished.unlink(missing_ok=True)
+        _remove(unfinished, within)
         raise
-    sync_folder(path.parent)
+    if within is None:
+        sync_folder(path.parent)
+    else:
+        os.fsync(within)
+
+
+def _remove(path: Path, within: int | None) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=within)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,7 +1,9 @@
 """Locks on files and folders, so that only one process works with them at a time."""
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,10 +44,12 @@ def locked_folder(folder: Path, *, private: bool = False, settings: tuple[str, .
     """Create a folder if needed, check that it is writable, and keep every other process out of it.
 
     The lock file stays behind: if it were deleted, a process that waits for it and one that creates a new one would
-    both hold a lock. A `private` folder is created readable by its owner alone. Errors name the `settings`.
+    both hold a lock. A `private` folder becomes readable by its owner alone. Errors name the `settings`.
     """
     try:
         folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+        if private:
+            close_to_others(folder, settings)
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600 if private else 0o666)
     except OSError as error:
         problem = f"The folder {folder} is not writable ({error.strerror})."
@@ -57,3 +61,17 @@ def locked_folder(folder: Path, *, private: bool = False, settings: tuple[str, .
         yield
     finally:
         os.close(descriptor)
+
+
+def close_to_others(folder: Path, settings: tuple[str, ...] = ()) -> None:
+    """Make a folder readable by its owner alone. A folder that is meant for all users, such as /tmp, is refused."""
+    mode = folder.stat().st_mode
+    if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return
+    try:
+        if mode & stat.S_ISVTX:
+            raise PermissionError(errno.EPERM, "it is shared by all users")
+        folder.chmod(stat.S_IRWXU)
+    except PermissionError as error:
+        problem = f"The folder {folder} cannot be closed to other users ({error.strerror})."
+        raise CrodoboError(problem, "Choose a folder of your own.", settings=settings) from None

@@ -264,10 +264,8 @@ def main() -> None:
     parser.add_argument("--burn", default="standard")
     chosen = parser.parse_args()
     started = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder) / "state", "--warmup", "1", "--burn", chosen.burn, "--max-wait", "0") as served,
-    ):
+    options = ("--warmup", "1", "--burn", chosen.burn, "--max-wait", "0", "--rate", "0")
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "state", *options) as served:
         fuzzer = Fuzzer(served.described()["inputs"][0]["shape"][1:], chosen.seed)
         watch = Watch(served)
         memory = served.memory()

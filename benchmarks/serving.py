@@ -41,9 +41,9 @@ class Serving:
         finally:
             connection.close()
 
-    def described(self) -> dict[str, Any]:
+    def described(self, **headers: str) -> dict[str, Any]:
         """The model's metadata."""
-        found: dict[str, Any] = json.loads(self.ask("GET", "/v2/models/crodobo")[1])
+        found: dict[str, Any] = json.loads(self.ask("GET", "/v2/models/crodobo", None, **headers)[1])
         return found
 
     def answered(self) -> int:

@@ -111,6 +111,21 @@ def read_port(process: subprocess.Popen[str]) -> int:
     raise AssertionError(process.communicate())
 
 
+@pytest.fixture(scope="session")
+def serve_command(public: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """The arguments of `Popen` for a service with this state and these options."""
+    cache = tmp_path_factory.mktemp("cache")
+
+    def command(state: Path, *options: str) -> dict[str, Any]:
+        arguments = ["serve", "--source", public, "--burn", "standard", "--warmup", "1", "--query-size", SIZE]
+        arguments += ["--image-size", "16", "--grey", *OPTIONS]
+        arguments += ["--sequence", "--threads", "1", "--state", state, "--port", "0", *options]
+        command = [sys.executable, "-m", "crodobo", *map(str, arguments)]
+        return {"args": command, "env": os.environ | {"CRODOBO_CACHE": str(cache)}}
+
+    return command
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unblocked_signals() -> None:
     """Services inherit the signal mask, and one that blocks SIGTERM would never stop."""
@@ -121,22 +136,13 @@ Serve = Callable[..., contextlib.AbstractContextManager[Served]]
 
 
 @pytest.fixture(scope="session")
-def serve(public: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
+def serve(serve_command: Callable[..., dict[str, Any]]) -> Serve:
     """Start a service that is ready when the block begins, and gone when it ends."""
-    cache = tmp_path_factory.mktemp("cache")
 
     @contextlib.contextmanager
     def start(state: Path, *options: str) -> Iterator[Served]:
-        arguments = ["serve", "--source", public, "--burn", "standard", "--warmup", "1", "--query-size", SIZE]
-        arguments += ["--image-size", "16", "--grey", *OPTIONS]
-        arguments += ["--sequence", "--threads", "1", "--state", state, "--port", "0", *options]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "crodobo", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"CRODOBO_CACHE": str(cache)},
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(**serve_command(state, *options), **pipes, text=True)
         served = Served(process, read_port(process), state)
         try:
             served.wait_until(served.is_ready)

@@ -1,6 +1,7 @@
 """The batcher: every request gets its own rows, in order of arrival, or is told to try again."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from crodobo.core.memory import Memory
 from crodobo.core.prediction import Adaptation, Prediction
 from crodobo.errors import NotHardened
 from crodobo.serve.batcher import Batcher, Control, Rows, concatenate
-from crodobo.serve.errors import Busy
+from crodobo.serve.errors import Busy, TooMany
 from crodobo.serve.keys import Caller, Limits
 from crodobo.serve.limits import Limiter
 from crodobo.session.processed import Processed
@@ -36,11 +37,15 @@ class Echo:
             self.release.set()
         self.queries: list[tuple[Control, list[int]]] = []
         self.masks: list[bool | list[bool]] = []  # what may be learned of each query
+        self.owners: list[list[int]] = []  # the client of each sample
         self.error: Exception | None = None
         self.failure: str | None = None
         self.saves: list[Future[None] | None] = []  # one for each query
+        self.idle, self.idle_steps, self.enough = False, 0, threading.Event()
 
-    def answer(self, images: torch.Tensor, adapt: Any, order: Any, reason: Any) -> Processed:
+    def answer(
+        self, images: torch.Tensor, adapt: Any, order: Any, reason: Any, owners: Any, early: Any, free: Any
+    ) -> Processed:
         self.at_work.set()
         self.release.wait(30)
         if self.error:
@@ -48,9 +53,14 @@ class Echo:
         marks = images[:, 0, 0, 0].clone()
         self.queries.append((Control(adapt if isinstance(adapt, bool) else True, order), marks.int().tolist()))
         self.masks.append(adapt if isinstance(adapt, bool) else adapt.tolist())
+        self.owners.append(owners.tolist())
         unlearned = Adaptation(predicted_only=reason if adapt is False else None)
         saved = self.saves.pop(0) if self.saves else None
         prediction = Prediction(marks.float()[:, None], adaptation=unlearned)
+        if self.idle:
+            early(Processed(prediction, "receipt", len(self.queries), 0.01))
+            while free() and not self.enough.wait(0.001):
+                self.idle_steps += 1
         return Processed(prediction, "receipt", len(self.queries), 0.01, saved)
 
 
@@ -141,6 +151,66 @@ def test_a_single_request_waits_max_wait_for_others() -> None:
     assert run_batcher(echo, work, max_wait=0.05) >= 0.05
 
 
+# --- turns ---
+
+SHOP, WARD = Caller("shop", "client"), Caller("ward", "client")
+
+
+def test_clients_take_turns_and_the_requests_of_one_keep_their_order() -> None:
+    echo = Echo(held=True)
+
+    async def work(batcher: Batcher) -> None:
+        asked = [(mark, SHOP) for mark in range(5)] + [(5, WARD), (6, WARD)]
+        tasks = [asyncio.create_task(batcher.submit(marked(mark, 8), Control(), None, who)) for mark, who in asked]
+        await until_at_work(echo)
+        echo.release.set()
+        await asyncio.gather(*tasks)
+
+    run_batcher(echo, work)
+    assert [query[0] for _, query in echo.queries] == [0, 5, 1, 6, 2, 3, 4]
+
+
+def test_a_client_whose_last_turn_was_earlier_is_next_even_if_another_always_waits() -> None:
+    echo = Echo()
+
+    async def work(batcher: Batcher) -> None:
+        crowd = [asyncio.create_task(batcher.submit(marked(0, 8), Control(), None, SHOP)) for _ in range(50)]
+        for _ in range(3):
+            await batcher.submit(marked(1, 8), Control(), None, WARD)
+        await asyncio.gather(*crowd)
+
+    run_batcher(echo, work)
+    order = [query[0] for _, query in echo.queries]
+    assert max(place for place, mark in enumerate(order) if mark) <= 8
+
+
+def test_a_query_has_requests_of_all_clients_and_one_that_does_not_fit_waits() -> None:
+    echo = Echo()
+
+    async def work(batcher: Batcher) -> None:
+        asked = [(0, 5, SHOP), (1, 5, SHOP), (2, 1, WARD), (3, 1, WARD)]
+        await asyncio.gather(*(batcher.submit(marked(mark, n), Control(), None, who) for mark, n, who in asked))
+
+    run_batcher(echo, work, max_wait=0.05)
+    assert [query for _, query in echo.queries] == [[0] * 5 + [2, 3], [1] * 5]
+
+
+def test_a_client_may_have_half_of_the_places_and_an_administrator_all() -> None:
+    async def work(batcher: Batcher) -> None:
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                stack.enter_context(batcher.admit(SHOP))
+            with pytest.raises(TooMany, match="This key has too many requests at once"), batcher.admit(SHOP):
+                pass
+            stack.enter_context(batcher.admit(WARD))
+            for _ in range(2):
+                stack.enter_context(batcher.admit())
+            with pytest.raises(Busy, match="Too many requests at once"), batcher.admit():
+                pass
+
+    run_batcher(Echo(), work, queue=6)
+
+
 def test_uint8_and_float_pixels_share_a_query() -> None:
     whole, unit = marked(51), torch.full((2, 1, 2, 2), 0.2)
     batch = concatenate([whole, unit], Memory())
@@ -214,10 +284,10 @@ def test_a_full_batcher_says_when_to_try_again() -> None:
         with batcher.admit(), batcher.admit():
             with pytest.raises(Busy) as caught, batcher.admit():
                 pass
-            assert (caught.value.status, batcher.active) == (503, 2)
+            assert (caught.value.status, batcher.places.used) == (503, 2)
             assert 1 <= (caught.value.retry_after or 0) <= 10
         with batcher.admit():
-            assert batcher.active == 1
+            assert batcher.places.used == 1
 
     run_batcher(Echo(), work, queue=2)
 
@@ -287,6 +357,22 @@ def test_a_client_that_disconnects_leaves_the_queue_in_order() -> None:
     answers = run_batcher(echo, work)
     assert [marks(rows)[0] for rows in answers] == [0, 1, 2, 3, 5, 7]
     assert [query for _, query in echo.queries] == [[0, 0, 1, 1, 2, 2, 3, 3], [5, 7]]
+
+
+def test_a_request_whose_client_leaves_during_its_query_ends_with_its_answer() -> None:
+    """The query is learned, so the answer is kept for a client that sends the request again."""
+    echo = Echo(held=True)
+
+    async def work(batcher: Batcher) -> Rows:
+        task = asyncio.create_task(batcher.submit(marked(3), Control()))
+        await until_at_work(echo)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        echo.release.set()
+        return await task
+
+    assert marks(run_batcher(echo, work)) == [3]
 
 
 def test_a_client_that_disconnects_during_its_query_does_not_affect_the_others() -> None:
@@ -492,3 +578,57 @@ def test_the_batch_of_a_query_is_a_copy() -> None:
     batch = concatenate(pieces, arena)
     arena.burn(pieces)
     assert batch[:, 0, 0, 0].tolist() == [1, 2]
+
+
+# --- several clients ---
+
+
+def test_a_shared_query_says_whose_each_sample_is() -> None:
+    echo = Echo()
+    ward, lab = Caller("ward", "client"), Caller("lab", "client")
+
+    async def work(batcher: Batcher) -> list[Rows]:
+        asked = [(1, 2, ward), (2, 3, lab), (3, 3, ward)]
+        each = (batcher.submit(marked(mark, count), Control(), caller=caller) for mark, count, caller in asked)
+        return await asyncio.gather(*each)
+
+    assert all(rows.shared for rows in run_batcher(echo, work, max_wait=5.0))
+    assert echo.owners == [[0, 0, 1, 1, 1, 0, 0, 0]]
+
+
+def test_several_requests_of_one_client_are_one_owner() -> None:
+    echo = Echo()
+
+    async def work(batcher: Batcher) -> list[Rows]:
+        return await asyncio.gather(*(batcher.submit(marked(mark, 4), Control()) for mark in (1, 2)))
+
+    assert not any(rows.shared for rows in run_batcher(echo, work, max_wait=5.0))
+    assert echo.owners == [[0] * 8]
+
+
+# --- idle steps ---
+
+
+def test_a_request_is_answered_before_the_idle_steps_end() -> None:
+    echo = Echo()
+    echo.idle = True
+
+    async def work(batcher: Batcher) -> Rows:
+        rows = await batcher.submit(marked(1), Control())
+        echo.enough.set()  # only now may the steps end by themselves
+        return rows
+
+    assert marks(run_batcher(echo, work)) == [1]
+
+
+def test_idle_steps_end_when_a_request_or_an_administrator_waits() -> None:
+    echo = Echo()
+    echo.idle = True
+
+    async def work(batcher: Batcher) -> str:
+        await batcher.submit(marked(1), Control())
+        await batcher.submit(marked(2), Control())
+        return await batcher.between_queries(lambda: "done")
+
+    assert run_batcher(echo, work) == "done"
+    assert [query for _, query in echo.queries] == [[1], [2]]

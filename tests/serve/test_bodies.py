@@ -4,8 +4,9 @@ import asyncio
 import io
 import itertools
 import struct
+import time
+import tracemalloc
 import zlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
 
 from crodobo.burn.arena import Arena
 from crodobo.core.memory import Memory
+from crodobo.serve import bodies
 from crodobo.serve.bodies import FORM, NPY, RAW, Wanted, decode_images, read_body, split_form
 from crodobo.serve.errors import BadRequest
 
@@ -59,6 +63,25 @@ def form(*files: bytes, boundary: bytes = b"limit") -> bytes:
     return b"".join(head % boundary + file + b"\r\n" for file in files) + b"--%s--\r\n" % boundary
 
 
+def test_the_pixels_of_a_request_are_limited_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    monkeypatch.setattr(bodies, "_decode_files", lambda *_: decoded.append(1))
+    file = io.BytesIO()
+    Image.new("P", (64, 64)).save(file, "PNG")
+    part = b"--x\r\nContent-Disposition: form-data; name=image\r\n\r\n" + file.getvalue() + b"\r\n"
+
+    def status(count: int) -> int:
+        body = as_body(part * count + b"--x--\r\n")
+        try:
+            asyncio.run(decode_images(body, f"{FORM}; boundary=x", Wanted(SHAPE, 99, pixels=64 * 64), Memory()))
+        except BadRequest as error:
+            return error.status
+        return 200
+
+    assert [status(8), status(9)] == [200, 413]
+    assert len(decoded) == 1
+
+
 def decode(
     content: bytes, kind: str, most: int = 8, dtype: str = "uint8", memory: Memory | None = None
 ) -> torch.Tensor:
@@ -73,9 +96,16 @@ def refused(content: bytes, kind: str, **options: Any) -> BadRequest:
     return caught.value
 
 
-async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
+def receiver(*parts: bytes, more: bool = False) -> Receive:
+    """Receives a body in parts. With `more`, the client then stops sending."""
+    left = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+
+    async def receive() -> Message:
+        if not left and more:
+            await asyncio.sleep(10)
+        return left.pop(0) if left else {"type": "http.request", "body": b"", "more_body": False}
+
+    return receive
 
 
 # --- reading ---
@@ -85,7 +115,7 @@ async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
 def test_a_body_is_assembled_from_its_chunks(content: bytes, cuts: list[int]) -> None:
     places = [0, *sorted(min(cut, len(content)) for cut in cuts), len(content)]
     parts = [content[start:stop] for start, stop in itertools.pairwise(places)]
-    body = asyncio.run(read_body(chunks(*parts), len(content), 100, Memory()))
+    body = asyncio.run(read_body(receiver(*parts), len(content), 100, Memory()))
     assert body.numpy().tobytes() == content
 
 
@@ -98,7 +128,7 @@ def test_a_body_that_does_not_match_its_content_length_is_refused(
 ) -> None:
     arena = Arena()
     with pytest.raises(BadRequest) as caught:
-        asyncio.run(read_body(chunks(*parts), length, 10, arena))
+        asyncio.run(read_body(receiver(*parts), length, 10, arena))
     assert caught.value.status == status
     assert not arena.used
 
@@ -106,16 +136,56 @@ def test_a_body_that_does_not_match_its_content_length_is_refused(
 def test_a_body_that_stops_arriving_leaves_nothing_in_the_arena() -> None:
     arena = Arena()
 
-    async def slow() -> AsyncIterator[bytes]:
-        yield SECRET
-        await asyncio.sleep(10)
-
     async def hurried() -> None:
         async with asyncio.timeout(0.01):
-            await read_body(slow(), 100, 100, arena)
+            await read_body(receiver(SECRET, more=True), 100, 100, arena)
 
     with pytest.raises(TimeoutError):
         asyncio.run(hurried())
+    assert not arena.used
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02])
+def test_a_body_must_keep_arriving(pause: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a body that stops nor one that drips holds its place until the deadline."""
+    monkeypatch.setattr(bodies, "PATIENCE", 0.1)
+    arena, forever = Arena(), asyncio.Event()
+
+    async def stalled() -> Message:
+        await (asyncio.sleep(pause) if pause else forever.wait())
+        return {"type": "http.request", "body": b"b", "more_body": True}
+
+    async def work() -> float:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await read_body(stalled, 10_000, 10_000, arena, seconds=60)
+        return time.monotonic() - started
+
+    assert asyncio.run(work()) < 30
+    assert not arena.used
+
+
+def test_a_body_that_arrives_fast_enough_has_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PATIENCE", 0.2)
+    monkeypatch.setattr(bodies, "SLOWEST", 1)
+
+    async def steady() -> Message:
+        await asyncio.sleep(0.1)
+        left.pop()
+        return {"type": "http.request", "body": b"a", "more_body": bool(left)}
+
+    left = [1] * 5
+    assert len(asyncio.run(read_body(steady, 5, 5, Memory()))) == 5
+
+
+def test_a_client_that_disconnects_leaves_nothing_in_the_arena() -> None:
+    arena = Arena()
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(read_body(receive, 100, 100, arena))
     assert not arena.used
 
 
@@ -150,12 +220,12 @@ def test_files_are_decoded_alone_and_in_a_form(batch: np.ndarray) -> None:
 )
 def test_a_form_is_split_into_its_files(files: list[bytes], quoted: bool) -> None:
     boundary = ' boundary="limit"' if quoted else " charset=utf-8; boundary=limit"
-    assert split_form(form(*files), boundary, most=5) == files
+    assert split_form(memoryview(form(*files)), boundary, most=5) == files
 
 
 @pytest.mark.parametrize("name", ["boundary", "Boundary", "BOUNDARY"])
 def test_the_boundary_parameter_is_case_insensitive(name: str) -> None:
-    assert split_form(form(b"first"), f" {name}=limit", most=1) == [b"first"]
+    assert split_form(memoryview(form(b"first")), f" {name}=limit", most=1) == [b"first"]
 
 
 @pytest.mark.parametrize(
@@ -293,3 +363,16 @@ def test_an_unusable_file_is_named_by_its_number_and_the_others_are_burned() -> 
     assert str(error).startswith("Image 2 cannot be used: ")
     assert error.body["image"] == 2
     assert not arena.used
+
+
+def test_files_are_decoded_where_they_are_without_a_copy_of_the_body() -> None:
+    file = as_png(np.zeros((4, 3), np.uint8)) + bytes(10**7)  # decoders stop at the end of the image
+    bodies = {"image/png": torch.frombuffer(bytearray(file), dtype=torch.uint8)}
+    bodies[f"{FORM}; boundary=limit"] = torch.frombuffer(bytearray(form(file, file)), dtype=torch.uint8)
+    for kind, body in bodies.items():
+        tracemalloc.start()
+        try:
+            asyncio.run(decode_images(body, kind, Wanted(SHAPE, 8), Memory()))
+            assert tracemalloc.get_traced_memory()[1] < 10**6
+        finally:
+            tracemalloc.stop()

@@ -43,7 +43,12 @@ def key(keys: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(start_service: Callable[..., Any], keys: Path, key: str) -> Any:
+def admin_key(keys: Path) -> str:
+    return add_key(keys, "operator", "admin")
+
+
+@pytest.fixture(scope="module")
+def served(start_service: Callable[..., Any], keys: Path, key: str, admin_key: str) -> Any:
     return start_service("--keys", keys, "--queue", QUEUE, "--max-body", BODY, "--name", "pets")
 
 
@@ -140,7 +145,8 @@ def test_invalid_images_are_refused(client: Client, tmp_path: Path) -> None:
 def test_metadata_has_the_limits_of_a_request(client: Client) -> None:
     metadata = client.metadata()
     assert metadata["name"] == "pets"
-    assert metadata["parameters"] == {"max_batch": 8, "max_body": BODY, "classes": ["cat", "dog"]}
+    limits = {"max_batch": 8, "max_body": BODY, "classes": ["cat", "dog"], "idempotency_seconds": 600}
+    assert metadata["parameters"] == limits | {"instance": metadata["parameters"]["instance"]}
 
 
 def test_the_examples_of_the_documentation_work(
@@ -158,7 +164,7 @@ def test_the_examples_of_the_documentation_work(
         (tmp_path / title).write_text(code)
         runpy.run_path(title)
     lines = [line for line in page.splitlines() if line.startswith("curl") and "/admin/" not in line]
-    assert len(lines) == 6
+    assert len(lines) == 7
     if shutil.which("curl"):
         for line in lines:
             subprocess.run(["sh", "-c", line.replace("curl", "curl --fail -s")], check=True, capture_output=True)
@@ -204,10 +210,10 @@ def crowd(served: Any, key: str) -> Iterator[list[socket.socket]]:
 
 
 def test_a_request_to_a_busy_service_is_repeated_after_a_while(
-    client: Client, served: Any, key: str, images: np.ndarray
+    client: Client, served: Any, admin_key: str, images: np.ndarray
 ) -> None:
     notes: list[str] = []
-    with crowd(served, key) as sockets:
+    with crowd(served, admin_key) as sockets:
 
         def note(text: str) -> None:
             notes.append(text)
@@ -221,18 +227,18 @@ def test_a_request_to_a_busy_service_is_repeated_after_a_while(
     assert time.monotonic() - started >= 1  # Retry-After
 
 
-def test_patience_ends(client: Client, served: Any, key: str, images: np.ndarray) -> None:
+def test_patience_ends(client: Client, served: Any, admin_key: str, images: np.ndarray) -> None:
     client.connection.patience = 0.5  # Retry-After is at least one second, so the request is not repeated
     notes: list[str] = []
     client.connection.note = notes.append
-    with crowd(served, key), pytest.raises(RequestRefused, match="Too many requests at once") as error:
+    with crowd(served, admin_key), pytest.raises(RequestRefused, match="Too many requests at once") as error:
         client.predict(images[:2])
     assert error.value.status == 503
     assert notes == []
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 520])
-def test_a_request_that_a_proxy_could_not_deliver_is_not_repeated(
+def test_a_request_that_a_proxy_could_not_deliver_is_repeated_with_its_key_or_not_at_all(
     served: Any, key: str, images: np.ndarray, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
@@ -240,15 +246,17 @@ def test_a_request_that_a_proxy_could_not_deliver_is_not_repeated(
     def proxied(http: httpx2.Client, method: str, url: str, **content: Any) -> httpx2.Response:
         if method == "GET":
             return request(http, method, url, **content)
-        sent.append(url)
+        sent.append(content["headers"]["Idempotency-Key"])
         return httpx2.Response(status, content=b"upstream connect error or reset before headers")
 
     request = httpx2.Client.request
     monkeypatch.setattr(httpx2.Client, "request", proxied)
-    with Client(served.url, key) as client:
+    with Client(served.url, key, patience=0.5) as client:
+        client.wait_until_ready(60)
         with pytest.raises(Unanswered, match="no answer and no receipt"):
             client.predict(images[:2])
-        assert len(sent) == 1
+        assert (len(sent) > 1) == (status in (502, 503, 504))
+        assert len(set(sent)) == 1
 
 
 # Keys
@@ -388,6 +396,57 @@ def test_a_query_whose_answer_is_lost_is_not_sent_twice(images: np.ndarray) -> N
             with pytest.raises(Unanswered, match=r"no answer and no receipt .* not known whether it learned"):
                 client.predict(images[:2])
             assert len(requests) == 3
+
+
+class LosingProxy:
+    """Passes requests on to a service and loses the first answer to a POST."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.lost = port, list[bytes]()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.work, daemon=True).start()
+
+    def work(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                with connection, socket.create_connection(("127.0.0.1", self.port)) as service:
+                    asked = receive(connection).replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+                    service.sendall(asked)
+                    with service.makefile("rb") as file:
+                        answer = file.read()
+                    if asked.startswith(b"POST") and not self.lost:
+                        self.lost.append(answer)
+                    else:
+                        connection.sendall(answer)
+
+
+@pytest.mark.parametrize("way", ["array", "files"])
+def test_a_request_whose_answer_is_lost_is_repeated_and_learned_once(
+    served: Any, key: str, images: np.ndarray, paths: list[Path], way: str
+) -> None:
+    def learned(client: Client) -> int:
+        text = client.connection.ask("GET", "/metrics", lambda response: response.text)
+        return int(float(re.findall(r"^crodobo_queries_total (.+)$", text, re.MULTILINE)[0]))
+
+    proxy = LosingProxy(served.port)
+    with contextlib.closing(proxy.listener), Client(proxy.url, key) as client, Client(served.url, key) as watcher:
+        watcher.wait_until_ready(60)
+        before = learned(watcher)
+        answer = client.predict(images[:2]) if way == "array" else client.predict_files(paths[:2])
+        assert answer.receipts[0].encode() in proxy.lost[0]
+        assert len(answer) == 2
+        assert learned(watcher) == before + 1
+
+
+def test_a_request_to_a_service_that_was_restarted_is_not_repeated(images: np.ndarray) -> None:
+    first, second = (MODEL.replace(b'"max_batch"', f'"instance": "{name}", "max_batch"'.encode()) for name in "ab")
+    first, second = (said(model.partition(b"\r\n\r\n")[2].decode()) for model in (first, second))
+    with broken_service(SERVER, first, b"", second) as (url, requests), Client(url) as client:
+        with pytest.raises(Unanswered, match="not known whether it learned"):
+            client.predict(images[:2])
+        assert len(requests) == 4
 
 
 def test_a_request_without_adaptation_is_repeated(images: np.ndarray, tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import io
 import json
 import os
 import re
+import secrets
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from crodobo.burn.canary import Canary, Needle
 from crodobo.burn.process import ProcessMemory
@@ -33,7 +37,7 @@ CANARY, SAMPLES, SIDE = Canary("a test"), 8, 32
 PIXELS = np.broadcast_to(np.frombuffer(CANARY.row(SIDE), np.uint8), (SAMPLES, 1, SIDE, SIDE)).copy()
 UNIT = (PIXELS / np.float32(255)).astype(np.float32)
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may read the memory of a hardened process")
-INFER, PREDICT = "/v2/models/crodobo/infer", "/v1/predict"
+INFER, PREDICT, RAW = "/v2/models/crodobo/infer", "/v1/predict", "application/octet-stream"
 
 
 class Sent(NamedTuple):
@@ -57,7 +61,8 @@ class Served(NamedTuple):
 
 
 def ask(connection: http.client.HTTPConnection, sent: Sent) -> tuple[int, bytes]:
-    connection.request("POST", sent.path, sent.body, sent.headers)
+    key = {"Idempotency-Key": uuid.uuid4().hex}  # so the answer is kept, and nothing of the images
+    connection.request("POST", sent.path, sent.body, sent.headers | key)
     response = connection.getresponse()
     return response.status, response.read()
 
@@ -122,14 +127,18 @@ def of_type(name: str) -> dict[str, str]:
     return {"Content-Type": name}
 
 
+NAME = secrets.token_hex(12)  # in a header of every request
 FILE = CANARY.encoded((1, SIDE, SIDE))
 FORM = b"".join(b"--x\r\nContent-Disposition: form-data\r\n\r\n" + FILE + b"\r\n" for _ in range(4)) + b"--x--\r\n"
+WIDE = io.BytesIO()  # of less than 1,024 pixels: numpy caches small arrays
+Image.fromarray(PIXELS[0, 0, :30].astype(np.uint16) * 257).save(WIDE, "PNG")
 REQUESTS = {
     "JSON": Sent(INFER, *tensor(PIXELS, binary=False)),
     "JSON floats": Sent(INFER, *tensor(UNIT, binary=False)),
     "binary": Sent(INFER, *tensor(PIXELS, binary=True)),
     "binary floats": Sent(INFER, *tensor(UNIT, binary=True)),
     "an image": Sent(PREDICT, FILE, of_type("image/x-portable-anymap")),
+    "an image of sixteen bits": Sent(PREDICT, WIDE.getvalue(), of_type("image/png")),
     "images": Sent(PREDICT, FORM, of_type("multipart/form-data; boundary=x")),
     "an array": Sent(PREDICT, saved(PIXELS), of_type("application/x-npy")),
     "an array of floats": Sent(PREDICT, saved(UNIT), of_type("application/x-npy")),
@@ -158,12 +167,11 @@ def needles() -> list[Needle]:
     return found
 
 
-def test_the_service_predicts_a_stream_like_a_run(served: Served, tmp_path: Path, crodobo: Crodobo) -> None:
+def test_a_new_service_predicts_a_stream_like_a_run(tmp_path: Path, crodobo: Crodobo) -> None:
     assert crodobo("run", "--queries", "4", *SHORT, "--out", tmp_path / "run", "-q")[0] == 0
     expected = list(csv.DictReader((tmp_path / "run" / "predictions.csv").read_text().splitlines()))
     benchmark, got = load_benchmark("glyphs"), []
-    with closing(served.connect()) as connection:
-        assert ask(connection, Sent("/admin/reset", b"", {}))[0] == 200  # other tests may have used the service before
+    with strict_service(tmp_path / "service") as served, closing(served.connect()) as connection:
         for number, indices in enumerate(benchmark.order(0)[: 4 * 16].split(16)):
             body, headers = tensor(benchmark.images[indices].numpy(), binary=number % 2 == 0)
             status, content = ask(connection, Sent(INFER, body, headers))
@@ -195,14 +203,43 @@ def traces_of_all_requests(served: Served, times: int) -> list[Find]:
         connections = {name: stack.enter_context(closing(served.connect())) for name in REQUESTS}
         for _ in range(times):
             for name, sent in REQUESTS.items():
-                status, content = ask(connections[name], sent)
+                status, content = ask(connections[name], sent._replace(headers=sent.headers | {"X-Name": NAME}))
                 assert (name, status) == (name, sent.status), content
                 if status == 200:
                     facts = json.loads(content)
                     receipt = facts.get("receipt") or facts["parameters"]["receipt"]
                     assert len(bytes.fromhex(receipt)) == 16
         memory = stack.enter_context(closing(ProcessMemory.of(served.process.pid)))
-        found = scan(memory, needles())
+        found = scan(memory, [*needles(), Needle(NAME.encode(), "a header")])
     assert found.scanned > 10**8
     assert found.unreadable == []
     return found.finds
+
+
+@root
+def test_a_body_that_is_still_arriving_is_in_locked_memory_only(served: Served) -> None:
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {RAW}\r\n"
+    head += f"Content-Length: {PIXELS.nbytes}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as client:
+        client.sendall(head.encode() + PIXELS.tobytes()[:3000])
+        time.sleep(1)
+        client.sendall(PIXELS.tobytes()[3000:5000])
+        time.sleep(1)
+        with closing(ProcessMemory.of(served.process.pid)) as memory:
+            found = scan(memory, needles())
+        locked = locked_memory(served.process.pid)
+    assert sum(find.bytes for find in found.finds) > 4000
+    assert [find for find in found.finds if not any(start <= find.address < end for start, end in locked)] == []
+
+
+def locked_memory(process: int) -> list[tuple[int, int]]:
+    """The regions of a process that cannot be swapped out."""
+    regions, locked = (0, 0), []
+    for line in Path(f"/proc/{process}/smaps").read_text(encoding="utf-8", errors="replace").splitlines():
+        first = line.split(maxsplit=1)[0]
+        if "-" in first and not first.endswith(":"):
+            start, end = (int(bound, 16) for bound in first.split("-"))
+            regions = start, end
+        elif first == "VmFlags:" and "lo" in line.split():
+            locked.append(regions)
+    return locked

@@ -109,17 +109,20 @@ def test_all_pipelined_requests_learn_that_their_client_disconnected() -> None:
         assert gone.acquire(timeout=10)
 
 
-def test_connections_beyond_the_limit_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "max_connections", lambda: 2)
+def test_connections_beyond_the_share_of_an_address_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "max_connections", lambda: 4)
     with serving(app) as address, contextlib.ExitStack() as stack:
-        for number in range(4):
-            made = stack.enter_context(socket.create_connection(address, timeout=10))
+
+        def answers(own_address: str) -> bool:
+            made = stack.enter_context(socket.create_connection(address, 10, (own_address, 0)))
             with contextlib.suppress(ConnectionError):
                 made.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
-            answered = False
             with contextlib.suppress(ConnectionError):
-                answered = made.recv(65536).startswith(b"HTTP/1.1 204 ")
-            assert answered == (number < 2)
+                return made.recv(65536).startswith(b"HTTP/1.1 204 ")
+            return False
+
+        assert [answers("127.0.0.1") for _ in range(4)] == [True, True, False, False]
+        assert [answers("127.0.0.2") for _ in range(2)] == [True, False]  # there is always room for another address
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"

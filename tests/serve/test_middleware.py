@@ -19,7 +19,8 @@ def answer_of(app: Any) -> tuple[list[dict[str, Any]], list[int]]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(Middleware(app, counted.append)({"type": "http", "headers": []}, receive, send))  # type: ignore[arg-type]
+    middleware = Middleware(app, lambda status, _: counted.append(status))
+    asyncio.run(middleware({"type": "http", "headers": []}, receive, send))  # type: ignore[arg-type]
     return sent, counted
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -60,7 +61,7 @@ def protected(serve: "Serve", tmp_path_factory: pytest.TempPathFactory) -> Itera
     file = folder / "keys.json"
     key = add_key(file, "admin", "admin")
     learn_all = "--plain"  # the watch would not learn random images that unsure learners meet
-    options = ("--keep-states", "3", "--keep-every", "1", learn_all)
+    options = ("--keep-states", "3", "--keep-every", "1", "--checkpoint-every", "1", learn_all)
     with serve(folder / "state", "--keys", str(file), *options) as served:
         one = Protected(served, file)
         one.keys["admin"] = key
@@ -76,6 +77,28 @@ def outcome(protected: Protected) -> Callable[..., tuple[int, str | None]]:
         return answer["learned"], answer.get("predicted_only")
 
     return ask
+
+
+def test_clients_that_share_a_query_do_not_see_each_other(protected: Protected) -> None:
+    protected.add("victim")
+    protected.add("attacker")
+    kind = "application/octet-stream"
+    mine = protected.served.images(2, seed=1).tobytes()
+
+    def beside(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The answers to the victim's images and to others that arrive at the same moment."""
+        theirs = protected.served.images(SIZE - 2, seed=seed).tobytes()
+        path = "/v1/predict?adapt=false&probabilities=true"
+        with ThreadPoolExecutor(2) as clients:
+            first = clients.submit(protected.ask, "POST", path, "victim", mine, Content_Type=kind)
+            second = clients.submit(protected.ask, "POST", path, "attacker", theirs, Content_Type=kind)
+            return first.result()[1], second.result()[1]
+
+    (one, other), (two, _) = beside(2), beside(3)
+    assert one["query"] == other["query"], "they shared a query"
+    assert one["predictions"] == two["predictions"]
+    assert (one["samples"], other["samples"]) == (2, SIZE - 2)
+    assert not {"agreement", "kept"} & one.keys()
 
 
 def test_an_answer_says_what_was_learned_of_it(

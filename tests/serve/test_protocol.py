@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SIZE = 8  # samples per query
 INFER = "/v2/models/crodobo/infer"
+IN_JSON = "Put it into the `parameters` of the JSON."
+ORDERS = "'adapt-then-predict' or 'predict-then-adapt'"
 
 
 def client(server: "Served") -> triton.InferenceServerClient:
@@ -144,7 +146,7 @@ def test_concurrent_clients_get_their_own_rows(server: "Served") -> None:
         return await asyncio.gather(*map(ask, pieces))
 
     answers = asyncio.run(together())
-    assert {answer["samples"] for answer in answers} == {SIZE}
+    assert tuple(answer["samples"] for answer in answers) == sizes
     assert len({answer["query"] for answer in answers}) == 1
     rows = [row for answer in answers for row in answer["predictions"]]
     for found, wanted in zip(rows, whole, strict=True):
@@ -302,6 +304,11 @@ def test_without_keys_requests_on_behalf_of_other_sites_are_refused(
         ("POST", "/v1/predict?dtype=int8", 422, "`dtype` must be 'uint8' or 'float32', not 'int8'."),
         ("POST", "/admin/explode", 422, "`action` must be 'pause', 'resume', 'reset' or 'checkpoint', not 'explode'."),
         ("GET", "/v2/models/other", 404, "There is no such model. This service has the model crodobo, version 1."),
+        ("POST", "/v1/predict?order=maybe", 422, f"`order` must be {ORDERS}, not 'maybe'."),
+        ("POST", "/v1/predict?adpt=false", 422, "There is no parameter 'adpt' here. Did you mean adapt?"),
+        ("POST", f"{INFER}?adapt=false", 422, f"There is no parameter 'adapt' here. {IN_JSON}"),
+        ("POST", "/admin/pause?now=1", 422, "There is no parameter 'now' here. Leave it out."),
+        ("GET", "/v2/", 404, "There is nothing at this path."),
         ("GET", "/nothing", 404, "There is nothing at this path."),
         ("GET", "/v1/predict", 405, "This path does not support this method."),
     ],
@@ -309,8 +316,20 @@ def test_without_keys_requests_on_behalf_of_other_sites_are_refused(
 def test_wrong_parameters_and_paths_get_a_clear_sentence(
     server: "Served", method: str, path: str, status: int, text: str
 ) -> None:
-    found, _, content = server.ask(method, path)
+    found, headers, content = server.ask(method, path)
     assert (found, error(content)) == (status, text)
+    assert "location" not in headers
+
+
+def test_an_image_with_a_mistyped_parameter_is_not_learned(server: "Served") -> None:
+    before = server.metric("crodobo_queries_total")
+    assert server.predict(server.images(), "/v1/predict?adpt=false")[0] == 422
+    images = {"name": "images", "shape": [1, 1, 16, 16], "datatype": "UINT8", "data": [0] * 256}
+    body = json.dumps({"inputs": [images], "parameters": {"adpt": False}}).encode()
+    status, _, content = server.ask("POST", INFER, body)
+    sentence = "The request has an unknown name in its `parameters`. Did you mean adapt?"
+    assert (status, error(content)) == (400, sentence)
+    assert server.metric("crodobo_queries_total") == before
 
 
 def test_the_openapi_document_has_every_status(server: "Served") -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors import safe_open
 
 from crodobo.config import DataSettings
-from crodobo.errors import BadCheckpoint, BadData, CrodoboError
+from crodobo.errors import BadCheckpoint, BadData, CrodoboError, TooClose
 from crodobo.ledger.ledger import NAME as LEDGER
 from crodobo.methods import Method, get_method
 from crodobo.serve.service import WARM_START, Service
@@ -77,7 +77,7 @@ def weights(service: Service) -> torch.Tensor:
 
 
 def test_the_next_process_goes_on_where_this_one_was_and_gives_no_number_twice(make: Make) -> None:
-    with closing(make()) as first:
+    with closing(make(checkpoint_every=1)) as first:
         assert first.answer(IMAGES.clone()).query == 1
         assert first.answer(IMAGES.clone(), adapt=False).query == 2
         assert (first.session.learned, first.session.ledger.last_query) == (1, 2)
@@ -146,7 +146,7 @@ def test_where_what_was_learned_cannot_be_written_nothing_more_is_answered(make:
 
 
 def test_a_start_that_fails_leaves_the_checkpoint_as_it_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(make()) as first:
+    with closing(make(checkpoint_every=1)) as first:
         first.answer(IMAGES.clone())
 
     def load_state(*_: object) -> None:
@@ -173,6 +173,32 @@ def test_a_pause_is_remembered_and_others_cannot_read_what_was_learned(make: Mak
             assert (third.settings.state / name).stat().st_mode & 0o077 == 0
 
 
+def test_a_pause_and_a_stop_store_no_weights_and_an_asked_for_checkpoint_says_how_long_it_takes(make: Make) -> None:
+    with closing(make(checkpoint_every=3)) as service:
+        service.administer("checkpoint")  # nothing was learned, so nothing is revealed
+        service.answer(IMAGES.clone())
+        with pytest.raises(TooClose, match="when 2 more queries are learned"):
+            service.administer("checkpoint")
+        service.administer("pause")
+        service.administer("resume")
+    assert met(service) == 0
+    with closing(make(checkpoint_every=3)) as again:
+        for _ in range(3):
+            last = again.answer(IMAGES.clone())
+        assert last.saved
+        again.administer("checkpoint")
+    assert met(again) == 3
+
+
+def test_the_warm_start_holds_weights_and_nothing_of_the_optimiser(make: Make) -> None:
+    with closing(make()) as service:
+        path = service.settings.state / WARM_START
+        with safe_open(path, framework="pt") as file:
+            names = set(file.keys())
+        assert any("network" in name for name in names)
+        assert not [name for name in names if "optimiser" in name or "generator" in name]
+
+
 def test_a_pause_that_had_to_wait_does_not_undo_the_end(make: Make) -> None:
     with closing(make()) as service:
         service.drain()
@@ -186,7 +212,7 @@ def test_new_learners_are_asked_for_and_the_old_ones_go_only_when_the_source_is_
     make: Make, public: Path, tmp_path: Path
 ) -> None:
     source = shutil.copytree(public, tmp_path / "source")
-    with closing(make(source)) as first:
+    with closing(make(source, checkpoint_every=1)) as first:
         first.answer(IMAGES.clone())
     (source / "cat").rename(tmp_path / "away")
     shutil.move(source / "dog", tmp_path / "dogs")

@@ -60,7 +60,7 @@ def under_load(server: "Served", until: int) -> tuple[list[dict[str, Any]], thre
 def test_a_kill_loses_only_unanswered_requests_and_a_signal_stops_in_order(serve: "Serve", tmp_path: Path) -> None:
     """This is one test, because each start takes seconds."""
     # killed
-    with serve(state := tmp_path / "state") as server:
+    with serve(state := tmp_path / "state", "--plain") as server:  # small queries are learned too
         answers, enough, clients = under_load(server, until=12)
         server.end(signal.SIGKILL)
         enough.set()
@@ -73,7 +73,7 @@ def test_a_kill_loses_only_unanswered_requests_and_a_signal_stops_in_order(serve
     assert not audit_ledger(state / LEDGER).sound
 
     # started again
-    with serve(state, "--checkpoint-every", "1") as again:
+    with serve(state, "--plain", "--checkpoint-every", "1") as again:
         assert again.predict(again.images())[1]["query"] == last + 1
         assert met(state) == kept + 1  # the checkpoint was written before the answer was sent
 
@@ -99,6 +99,26 @@ def test_a_kill_loses_only_unanswered_requests_and_a_signal_stops_in_order(serve
     assert numbers == list(range(1, len(numbers) + 1))  # no number was used twice
     assert met(state) == kept + len(numbers) - last
     assert numbers[-1] > last + 1
+    report = audit_ledger(state / LEDGER)
+    assert report.sound, report.found
+
+
+def test_idle_steps_end_for_the_next_request_for_a_signal_and_with_a_kill(serve: "Serve", tmp_path: Path) -> None:
+    endless = ("--plain", "--idle-steps", "1000000")
+    with serve(state := tmp_path / "state", *endless) as server:
+        first = server.predict(server.images())[1]
+        assert receipts(state) == []  # it goes on learning
+        second = server.predict(server.images(seed=1))[1]
+        assert [receipt["id"] for receipt in receipts(state)] == [first["receipt"]]
+        server.end(signal.SIGKILL)
+    report = audit_ledger(state / LEDGER, unclosed=True)
+    assert report.sound, report.found
+    assert any("query 2 was answered and has no receipt yet" in note for note in report.noted)
+    with serve(state, *endless) as again:
+        third = again.predict(again.images(seed=2))[1]
+        assert third["query"] == second["query"] + 1
+        assert again.end()[0] == 0
+    assert receipts(state)[-1]["id"] == third["receipt"]
     report = audit_ledger(state / LEDGER)
     assert report.sound, report.found
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from crodobo.client.forms import (
+    KEY,
     LENGTH,
     Answer,
     File,
@@ -37,8 +39,9 @@ Result = TypeVar("Result")
 class Client:
     """A service that adapts to images, predicts them and erases them.
 
-    Threads may share a client. A request is repeated if the service is busy or cannot be reached. A request whose
-    answer is lost is not repeated, because the service may have learned from it: `Unanswered` is raised instead.
+    Threads may share a client. A request is repeated if the service is busy or cannot be reached, and if its answer is
+    lost: it has an idempotency key, so the service learns from it once. If the service was restarted since, it does not
+    know the key, so the request is not repeated and `Unanswered` is raised.
 
     Parameters
     ----------
@@ -160,8 +163,9 @@ class Client:
 
         def ask(part: np.ndarray) -> Answer:
             body, length = infer_request(part, outputs, control)
-            headers = {LENGTH: str(length), "Content-Type": "application/octet-stream"}
-            return self.connection.ask("POST", path, infer_answer, repeatable=not adapt, content=body, headers=headers)
+            headers = {LENGTH: str(length), "Content-Type": "application/octet-stream", KEY: uuid.uuid4().hex}
+            sent: dict[str, Any] = {"content": body, "headers": headers, "recognised": self._recogniser(metadata)}
+            return self.connection.ask("POST", path, infer_answer, repeatable=not adapt, **sent)
 
         return ask_in_groups(array, group_sizes([array[0].nbytes] * len(array), limits), ask)
 
@@ -176,13 +180,17 @@ class Client:
             raise BadQuery("There are no files to send.")
         parameters = {"adapt": str(adapt).lower(), "probabilities": str(probabilities).lower()}
         parameters |= {"order": order} if order else {}
-        limits = (self._metadata or self.metadata())["parameters"]
+        metadata = self._metadata or self.metadata()
+        limits = metadata["parameters"]
         parse = partial(plain_answer, classes=limits["classes"])
 
         def ask(part: Sequence[ImageFile]) -> Answer:
             contents = (from_file(file, Path.read_bytes, bytes) for file in part)
             form = [("image", ("image", content, "application/octet-stream")) for content in contents]
-            sent = {"params": parameters, "files": form}
+            key = uuid.uuid4().hex
+            headers = {KEY: key, "Content-Type": f"multipart/form-data; boundary={key}"}  # the same when repeated
+            sent: dict[str, Any] = {"params": parameters, "files": form, "headers": headers}
+            sent["recognised"] = self._recogniser(metadata)
             return self.connection.ask("POST", "/v1/predict", parse, repeatable=not adapt, **sent)
 
         try:
@@ -195,6 +203,21 @@ class Client:
             named = RequestRefused(problem, status=error.status, reason=error.reason, image=error.image)
             named.answered = error.answered
             raise named from None
+
+    def _recogniser(self, metadata: dict[str, Any]) -> Callable[[], bool] | None:
+        """Says whether the service is still the process that gave this metadata, so that it knows earlier requests.
+
+        None for a service of an earlier version, which does not know the key of a request.
+        """
+        instance = metadata["parameters"].get("instance")
+
+        def is_same() -> bool:
+            now = self.connection.ask_once(f"/v2/models/{metadata['name']}")
+            if "parameters" in now:
+                self._metadata = now
+            return bool(now.get("parameters", {}).get("instance") == instance)
+
+        return is_same if instance else None
 
 
 def group_sizes(sizes: Sequence[int], limits: dict[str, Any]) -> list[int]:

@@ -1,6 +1,6 @@
 """The connection to a service: its key, TLS, and repeating requests where that is safe.
 
-A request is not sent twice if the service may have learned from its images.
+A request is not sent twice if the service may have learned from its images, unless the service would recognise it.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ CONNECT = 10.0  # seconds to establish a connection
 IDLE = 2.0  # seconds to keep an unused connection; servers close theirs after five, and that could cost a request
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between attempts, if the service does not say
 BUSY = (429, 503)  # nothing was learned, if these come from the service and not from a proxy
+PROXY = (502, 503, 504)  # without a sentence of the service; it may have received the request
 REMEDIES = {401: "Check the key.", 403: "Use another key.", 404: "Check the address."}
 Result = TypeVar("Result")
 Parser = Callable[[httpx2.Response], Result]
@@ -65,16 +66,28 @@ class Connection:
         """Wait this long, or until `stop` is called. Returns whether it was called."""
         return self._stopping.wait(seconds)
 
-    def ask(self, method: str, path: str, parse: Parser[Result], *, repeatable: bool = True, **content: Any) -> Result:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        parse: Parser[Result],
+        *,
+        repeatable: bool = True,
+        recognised: Callable[[], bool] | None = None,
+        **content: Any,
+    ) -> Result:
         """Send a request until it succeeds, as long as repeating it is safe and patience lasts.
 
         `parse` reads the response. `repeatable` says that the request may be sent again even if the service may have
-        received it.
+        received it. Otherwise `recognised` is called first, which says whether the service would recognise it.
         """
         end, pause = time.monotonic() + self.patience, FIRST_PAUSE
+        lost: Unanswered | None = None  # an earlier attempt may have been learned
         while True:
             wait = pause * random.uniform(0.5, 1.0)
             try:
+                if lost and recognised and not recognised():
+                    raise lost
                 response = self._http.request(method, self.url + path, **content)
             except httpx2.TransportError as error:
                 trouble = self._transport_error(error, repeatable)
@@ -82,15 +95,26 @@ class Connection:
                 if response.is_success:
                     return self._parse(parse, response)
                 trouble = self._refusal(response, repeatable)
-                if response.status_code not in BUSY or isinstance(trouble, Unanswered):
+                by_proxy = isinstance(trouble, Unanswered) and response.status_code in PROXY
+                if response.status_code not in BUSY and not by_proxy:
                     raise trouble
                 wait = retry_after(response) * random.uniform(1.0, 1.25) or wait
+            if isinstance(trouble, Unanswered):
+                lost = trouble
+            if lost and not recognised:
+                raise lost
+            trouble = lost or trouble
             if time.monotonic() + wait > end:
                 raise trouble
             self.note(f"{trouble} Trying again in {wait:.1f} s.")
             if self.wait(wait):
                 raise trouble
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def ask_once(self, path: str) -> dict[str, Any]:
+        """The JSON object at a path, or an empty one if the service gives none."""
+        response = self._http.get(self.url + path)
+        return self._parse(as_object, response) if response.is_success else {}
 
     def state(self) -> str:
         """What the service says that it is doing, such as "ready" or "loading". It is asked once."""
@@ -125,7 +149,7 @@ class Connection:
             return NoService(problem, "Start one, or check the address.")
         reason = "timeout" if isinstance(error, httpx2.TimeoutException) else "the connection was lost"
         if not repeatable:
-            raise self._unanswered(reason) from None
+            return self._unanswered(reason)
         hint = "If the service requires client certificates, give one as `cert`." if self._maybe_needs_cert else ""
         return NoService(f"{self.url} gave no answer ({reason}).", hint)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from httpx2 import Response
 
 LENGTH = "Inference-Header-Content-Length"
+KEY = "Idempotency-Key"
 ALIGNMENT = 64  # bytes; the pixels start at a multiple of it, so the service need not move them
 File = str | PathLike[str]
 KeyPair = tuple[File, File]  # a certificate and its private key

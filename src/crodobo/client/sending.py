@@ -19,8 +19,8 @@ from typing import NamedTuple
 from crodobo.client import Answer, Client
 from crodobo.data.formats import SUFFIXES
 from crodobo.errors import BadData, CrodoboError, Interrupted, RequestRefused, ServiceError, Unanswered
-from crodobo.inbox.arrivals import Arrival
 from crodobo.inbox.predictions import PredictionFile
+from crodobo.inbox.walk import Arrival
 from crodobo.session.stop import StopSignal
 
 Ask = Callable[[Sequence[bytes]], Answer]
@@ -140,8 +140,8 @@ def files_without_rows(files: Sequence[Path], predictions: PredictionFile, sent:
     by_arrival: dict[Arrival, Path] = {}
     for path in files:
         with contextlib.suppress(OSError):  # reported when the file is read
-            by_arrival[arrival_of(path, path.stat())] = path
-    done = predictions.already_predicted(list(by_arrival))
+            by_arrival[Arrival.of(str(path), path.stat())] = path
+    done = predictions.already_predicted(list(by_arrival), exactly=delete)
     sent.before = len(done)
     if delete:
         sent.deleted = sum(delete_same(by_arrival[arrival], arrival) for arrival in done)
@@ -187,7 +187,7 @@ def read_files(paths: Sequence[Path], delete: bool, result: BatchResult) -> Iter
         except OSError as error:
             result.refused.append((path, f"it cannot be read ({error.strerror})"))
             continue
-        yield LoadedFile(path, arrival_of(path, status), content)
+        yield LoadedFile(path, Arrival.of(str(path), status), content)
 
 
 def add_rows(result: BatchResult, files: Sequence[LoadedFile], answer: Answer) -> None:
@@ -210,14 +210,10 @@ def record(result: BatchResult, predictions: PredictionFile, sent: Sent, delete:
         sent.deleted += sum(delete_same(file.path, file.arrival) for file, _ in result.rows)
 
 
-def arrival_of(path: Path, status: os.stat_result) -> Arrival:
-    return Arrival(status.st_mtime_ns, str(path), status.st_size)
-
-
 def delete_same(path: Path, arrival: Arrival) -> bool:
     """Delete a file that has a row, unless it has changed. Returns whether it was deleted."""
     try:
-        if path.is_symlink() or arrival_of(path, path.stat()) != arrival:
+        if not arrival.is_unchanged(path.lstat()):
             return False
         path.unlink()
     except FileNotFoundError:

@@ -10,11 +10,10 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from crodobo import __version__
-from crodobo.errors import CrodoboError, Interrupted, NoEarlierState
+from crodobo.errors import CrodoboError, Interrupted, NoEarlierState, TooClose
 from crodobo.serve import openapi
 from crodobo.serve.auth import Auth
 from crodobo.serve.batcher import Batcher
@@ -24,7 +23,9 @@ from crodobo.serve.metrics import Metrics
 from crodobo.serve.middleware import FAILED, Middleware
 from crodobo.serve.monitoring import Monitor
 from crodobo.serve.oip import INPUT
+from crodobo.serve.parameters import check_parameters, describe_invalid
 from crodobo.serve.queries import Queries
+from crodobo.serve.repeats import SECONDS
 from crodobo.serve.service import Action, Service
 
 PAGE = {
@@ -36,10 +37,8 @@ PAGE = {
         ("actions.js", "charts.js", "docs.js", "dom.js", "format.js", "page.js", "stream.js"), "text/javascript"
     ),
 }
-EXPECTED = {"bool": "true or false", "int": "a whole number", "float": "a number", "finite": "a finite number"}
 HTTP_ERRORS = {404: "There is nothing at this path.", 405: "This path does not support this method."}
 Result = TypeVar("Result")
-SHOWN = 40  # characters of an invalid parameter that its error repeats
 
 
 class App:
@@ -54,9 +53,11 @@ class App:
         self.queries = Queries(service, self.batcher, self.metrics)
         self.loading: asyncio.Task[None] | None = None
         self.stop_server: Callable[[], None] = lambda: None
+        self.on_ready: Callable[[], None] = lambda: None
         about: dict[str, Any] = {"title": "crodobo", "version": __version__, "description": openapi.DESCRIPTION}
-        self.api = FastAPI(**about, docs_url=None, redoc_url=None, lifespan=self.lifespan)
-        self.api.add_middleware(Middleware, count=lambda status: self.metrics.requests.labels(str(status)).inc())
+        # A redirect to a path without a slash would repeat the Host header, which anybody can choose.
+        self.api = FastAPI(**about, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=self.lifespan)
+        self.api.add_middleware(Middleware, count=self.metrics.count)
         for kind in (CrodoboError, HTTPException, RequestValidationError):
             self.api.add_exception_handler(kind, self.handle_error)
         self.add_routes()
@@ -75,6 +76,7 @@ class App:
         try:
             await self.batcher.between_queries(self.service.load)
             self.batcher.start()
+            self.on_ready()
         except Interrupted:
             pass
         except CrodoboError as error:
@@ -92,6 +94,13 @@ class App:
             self.stop_server()
         self.monitor.notify()
 
+    def reload(self) -> None:
+        """Read the keys again and reopen the event log, after a log rotation for example."""
+        if self.auth.keys:
+            self.auth.keys.reload()
+        self.service.session.log.reopen()
+        self.service.session.observer.note("The keys were read again, and the event log was reopened.")
+
     def drain(self) -> None:
         """Admit no more requests. Those already admitted are answered."""
         self.service.drain()
@@ -105,7 +114,7 @@ class App:
             text = HTTP_ERRORS.get(error.status_code, str(error.detail))
             return JSONResponse({"error": text}, error.status_code, headers=error.headers)
         if isinstance(error, RequestValidationError):
-            return JSONResponse({"error": describe_invalid_parameter(error)}, 422)
+            return JSONResponse({"error": describe_invalid(error)}, 422)
         if not self.service.failure:  # else the server stops with this error
             self.service.session.observer.note(str(error))
         return JSONResponse({"error": FAILED}, 500)  # the client need not know what is wrong
@@ -123,6 +132,7 @@ class App:
         self.queries.check_answering()
         settings, source = self.service.settings, self.service.source
         limits = {"max_batch": settings.query_size, "max_body": settings.max_body}
+        repeats = {"instance": self.queries.repeats.instance, "idempotency_seconds": SECONDS}
         return {
             "name": name,
             "versions": ["1"],
@@ -133,7 +143,7 @@ class App:
                 {"name": "confidence", "datatype": "FP32", "shape": [-1]},
                 {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(source.classes)]},
             ],
-            "parameters": limits | {"classes": list(source.classes)},
+            "parameters": limits | repeats | {"classes": list(source.classes)},
         }
 
     async def model_ready(self, name: str, version: str | None = None) -> Response:
@@ -150,9 +160,10 @@ class App:
         ready = self.service.answering
         return JSONResponse({"ready": ready, "state": self.service.state}, 200 if ready else 503)
 
-    async def read_metrics(self) -> Response:
-        """Metrics for Prometheus."""
-        return Response(generate_latest(self.metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+    async def read_metrics(self, request: Request) -> Response:
+        """Metrics for Prometheus: of the whole service for an administrator's key, else of the key's own requests."""
+        content = self.metrics.text_for(request.state.caller)
+        return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def administer(self, action: Action) -> dict[str, Any]:
         """Pause or resume adaptation, reset the learners, or write a checkpoint."""
@@ -179,7 +190,7 @@ class App:
         self.queries.check_answering()
         try:
             return await self.batcher.between_queries(work)
-        except NoEarlierState as error:
+        except (NoEarlierState, TooClose) as error:
             raise ApiError(error.problem, error.remedy, status=409) from None
         except CrodoboError as error:  # an administrator may know what is wrong
             raise ApiError(error.problem, error.remedy, status=500) from None
@@ -188,15 +199,16 @@ class App:
 
     def add_routes(self) -> None:
         get, post = self.api.get, self.api.post
-        caller, admin = [Depends(self.auth.caller)], [Depends(self.auth.admin)]
+        caller, known = [Depends(self.auth.caller)], Depends(check_parameters)
+        sender, admin = [*caller, known], [Depends(self.auth.admin), known]
         for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-            post(f"{path}/infer", dependencies=caller, **openapi.INFER)(self.queries.infer)
+            post(f"{path}/infer", dependencies=sender, **openapi.INFER)(self.queries.infer)
             get(path, dependencies=caller, **openapi.MODEL)(self.model_metadata)
             get(f"{path}/ready", **openapi.MODEL_READY)(self.model_ready)
         get("/v2", **openapi.PUBLIC)(self.server_metadata)
         get("/v2/health/live", **openapi.PUBLIC)(self.live)
         get("/v2/health/ready", **openapi.READY)(self.ready)
-        post("/v1/predict", dependencies=caller, **openapi.PREDICT)(self.queries.predict)
+        post("/v1/predict", dependencies=sender, **openapi.PREDICT)(self.queries.predict)
         get("/metrics", dependencies=caller, **openapi.WATCH)(self.read_metrics)
         get("/events", dependencies=caller, **openapi.WATCH)(self.monitor.events)
         post("/admin/rollback", dependencies=admin, **openapi.ROLL_BACK)(self.roll_back)
@@ -205,13 +217,6 @@ class App:
         for name, media_type in PAGE.items():
             path = "/" if name == "index.html" else f"/{name.removesuffix('.html')}"
             get(path, include_in_schema=False)(partial(page, (folder / name).read_bytes(), media_type))
-
-
-def describe_invalid_parameter(error: RequestValidationError) -> str:
-    wrong = error.errors()[0]
-    kind, context = wrong["type"].partition("_")[0], wrong.get("ctx", {})
-    expected = EXPECTED.get(kind) or context.get("expected") or f"at least {context.get('ge', 0)}"
-    return f"`{wrong['loc'][-1]}` must be {expected}, not {str(wrong.get('input'))[:SHOWN]!r}."
 
 
 async def page(content: bytes, media_type: str) -> Response:

@@ -2,7 +2,7 @@
 
 from fastapi import Request
 
-from crodobo.serve.errors import ApiError
+from crodobo.serve.errors import ApiError, TooMany
 from crodobo.serve.keys import Caller, Keys, Rate, is_loopback
 
 OWN_SITE = ("same-origin", "none")  # values of Sec-Fetch-Site for requests that no other site made
@@ -11,15 +11,15 @@ OWN_SITE = ("same-origin", "none")  # values of Sec-Fetch-Site for requests that
 class Auth:
     """Checks requests. Without keys, every user of this machine is an administrator."""
 
-    def __init__(self, keys: Keys | None, per_second: float | None) -> None:
+    def __init__(self, keys: Keys | None, per_second: float) -> None:
         self.keys = keys
         self.rate = Rate(per_second) if per_second else None
 
     async def caller(self, request: Request) -> Caller:
         """Identify the caller and note it in the request's state, or refuse the request."""
         caller = self._by_key(self.keys, request) if self.keys else self._local(request)
-        if self.rate and (wait := self.rate.wait(caller.name)):
-            raise ApiError("Too many requests.", "Send them more slowly.", status=429, retry_after=wait)
+        if self.rate and (wait := self.rate.wait(caller.id)):
+            raise TooMany("Too many requests.", "Send them more slowly.", retry_after=wait)
         request.state.caller = caller
         return caller
 

@@ -1,4 +1,7 @@
-"""Batcher: collects the requests of many clients into queries, and answers one query at a time."""
+"""Batcher: collects the requests of many clients into queries, and answers one query at a time.
+
+Clients take turns, and the requests of one client are answered in order of arrival.
+"""
 
 import asyncio
 import contextlib
@@ -16,10 +19,13 @@ from crodobo.config import Order
 from crodobo.core.memory import Memory
 from crodobo.core.pixels import to_unit
 from crodobo.core.prediction import Reason
-from crodobo.serve.errors import Busy, busy_if_memory_is_full
+from crodobo.serve.clients import Clients, Part
+from crodobo.serve.errors import Busy, TooMany, busy_if_memory_is_full
 from crodobo.serve.keys import Caller
 from crodobo.serve.limits import Limiter
 from crodobo.serve.service import Service
+from crodobo.serve.shares import FairShare
+from crodobo.serve.turns import Turns
 from crodobo.session.processed import Processed
 
 Result = TypeVar("Result")
@@ -56,12 +62,13 @@ class Rows:
     probabilities: Tensor
     learned: int  # samples of the request
     predicted_only: Reason | None  # why the others were not learned
+    shared: bool  # whether the query also has images of other clients
     waited: float  # seconds until the query began
     saved: float  # seconds until the learned weights were on disk
 
 
 class Batcher:
-    """Queues requests, and answers them in order of arrival.
+    """Queues requests, and answers them.
 
     `on_query` is called after each query, also after one that failed.
     """
@@ -70,29 +77,28 @@ class Batcher:
         self.service, self.on_query, settings = service, on_query, service.settings
         self.size = settings.query_size
         self.max_wait = settings.max_wait  # seconds that a query waits for more requests
-        self.limit = settings.queue  # requests at a time, including those whose body is still arriving
+        self.places = FairShare(settings.queue)  # for requests, including those whose body is still arriving
         self.deadline = settings.deadline  # seconds until a request whose query has not begun is refused
-        self.active = 0  # requests being processed
         self.seconds = 0.1  # per query, a running mean
-        self.queue: deque[Pending] = deque()
-        self.limiter = Limiter(self.size)
+        self.queue: Turns[Pending] = Turns()
+        self.limiter, self.clients = Limiter(self.size), Clients()
         self._changed = asyncio.Event()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="adaptation")
+        self._work = 0  # calls that the worker has begun or still has to do
         self._closing = False
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def admit(self) -> Iterator[None]:
+    def admit(self, caller: Caller = LOCAL) -> Iterator[None]:
         """Reserve a place for one request, from before its body is read until it is answered."""
         if self._closing:
             raise Busy("The service is shutting down.", retry_after=5)
-        if self.active >= self.limit:
+        if not self.places.fits(caller.id, fair=False):
             raise Busy("Too many requests at once.", retry_after=self.expected_wait())
-        self.active += 1
-        try:
+        if not self.places.fits(caller.id, fair=caller.role == "client"):
+            raise TooMany("This key has too many requests at once.", retry_after=self.expected_wait())
+        with self.places.hold(caller.id):
             yield
-        finally:
-            self.active -= 1
 
     async def submit(
         self, images: Tensor, control: Control, began: float | None = None, caller: Caller = LOCAL
@@ -103,18 +109,24 @@ class Batcher:
             reason, control = "key may not adapt", control._replace(adapt=False)
         pending = Pending(images, control, caller, reason)
         left = self.deadline - (0 if began is None else pending.arrived - began)
-        self.queue.append(pending)
+        self.queue.add(caller.id, pending)
         self._changed.set()
         try:
             return await asyncio.wait_for(asyncio.shield(pending.answered), max(0.0, left))
+        except asyncio.CancelledError:
+            if pending in self.queue:
+                raise  # its client left before its turn
         except TimeoutError:
             if pending in self.queue:
                 problem = f"The request got no answer within {self.deadline:g} seconds."
                 raise Busy(problem, retry_after=self.expected_wait()) from None
-            return await pending.answered  # its query has begun: if it were sent again, it would be learned twice
         finally:
-            with contextlib.suppress(ValueError):
-                self.queue.remove(pending)  # its client left before its turn
+            self.queue.remove(caller.id, pending)
+        # Its query has begun. If it were sent again without an answer to repeat, it would be learned twice.
+        try:
+            return await asyncio.shield(pending.answered)
+        except asyncio.CancelledError:  # the client left now
+            return await pending.answered
 
     def expected_wait(self) -> float:
         """Estimate the seconds until the queue is empty."""
@@ -135,7 +147,11 @@ class Batcher:
 
     async def between_queries(self, work: Callable[[], Result]) -> Result:
         """Do something with the learners while no query is being answered."""
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        self._work += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        finally:
+            self._work -= 1
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as deliveries:
@@ -147,23 +163,35 @@ class Batcher:
         while self.queue or not self._closing:
             left = None  # seconds until the first request has waited long enough
             if self.queue:
-                left = self.queue[0].arrived + self.max_wait - time.monotonic()
-                count, full = self._count_sharing()
+                left = min(pending.arrived for pending in self.queue) + self.max_wait - time.monotonic()
+                batch, full = self._choose()
                 if full or left <= 0 or self._closing:
-                    return [self.queue.popleft() for _ in range(count)]
+                    for pending in batch:
+                        self.queue.take(pending.caller.id, pending)
+                    return batch
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
         return []
 
-    def _count_sharing(self) -> tuple[int, bool]:
-        """How many of the first requests share a query, and whether no later one can join them."""
-        total = 0
-        for count, pending in enumerate(self.queue):
-            total += len(pending.images)
-            if count and (total > self.size or pending.control != self.queue[0].control):
-                return count, True
-        return len(self.queue), total >= self.size
+    def _choose(self) -> tuple[list[Pending], bool]:
+        """The requests that share the next query, and whether no later one can join them.
+
+        Clients take turns. One whose next request does not fit, or asks for something else, waits for the next query.
+        """
+        batch, total, full = list[Pending](), 0, False
+        lines = deque(deque(line) for line in self.queue.lines())
+        while lines:
+            line = lines.popleft()
+            samples = len(line[0].images)
+            if batch and (total + samples > self.size or line[0].control != batch[0].control):
+                full = True
+                continue
+            batch.append(line.popleft())
+            total += samples
+            if line:
+                lines.append(line)
+        return batch, full or total >= self.size
 
     async def _answer(self, batch: list[Pending], deliveries: asyncio.TaskGroup) -> None:
         started = time.monotonic()
@@ -171,24 +199,42 @@ class Batcher:
         allowed = [0] * len(batch)  # how many samples of each request may be learned
         if control.adapt:
             allowed = self.limiter.allow([(pending.caller, len(pending.images)) for pending in batch])
-        adapt = mark(allowed, [len(pending.images) for pending in batch])
+        sizes = [len(pending.images) for pending in batch]
+        adapt, owners = mark(allowed, sizes), owners_of([pending.caller.id for pending in batch], sizes)
+        loop, early = asyncio.get_running_loop(), list[Processed]()
+
+        def deliver(answer: Processed) -> None:
+            if answer.prediction.adaptation.predicted_only:
+                allowed[:] = [0] * len(batch)
+            learned = (pending.caller for pending, count in zip(batch, allowed, strict=True) if count)
+            self.limiter.count(learned)
+            deliveries.create_task(self._deliver(batch, allowed, answer, started))  # while the next query is learned
+
+        def deliver_early(answer: Processed) -> None:
+            early.append(answer)
+            loop.call_soon_threadsafe(deliver, answer)
+
         try:
             if self.service.failure:
                 raise Busy("The service has failed and is about to stop.", retry_after=10)
             with busy_if_memory_is_full():
                 memory = self.service.memory
                 images = memory.take(concatenate([pending.images for pending in batch], memory))
-            answer = await self.between_queries(lambda: self.service.answer(images, adapt, control.order, reason))
+            answer = await self.between_queries(
+                lambda: self.service.answer(images, adapt, control.order, reason, owners, deliver_early, self._is_idle)
+            )
         except BaseException as error:
             self._fail(batch, error)
             if not isinstance(error, Exception):
                 raise
             return
         self.seconds += 0.2 * (answer.seconds - self.seconds)
-        if answer.prediction.adaptation.predicted_only:
-            allowed = [0] * len(batch)
-        self.limiter.count(pending.caller for pending, learned in zip(batch, allowed, strict=True) if learned)
-        deliveries.create_task(self._deliver(batch, allowed, answer, started))  # while the next query is being answered
+        if not early:
+            deliver(answer)
+
+    def _is_idle(self) -> bool:
+        """Whether nothing waits for the current query to end."""
+        return not self.queue and self._work == 1 and not self._closing
 
     async def _deliver(self, batch: list[Pending], learned: list[int], answer: Processed, started: float) -> None:
         """Give each request its rows once the learned weights are on disk."""
@@ -198,13 +244,17 @@ class Batcher:
                 await asyncio.wrap_future(answer.saved)
             saved = time.monotonic() - answered
             parts = answer.prediction.probabilities.split([len(pending.images) for pending in batch])
+            shared = len({pending.caller.id for pending in batch}) > 1
+            own: list[Part] = []
             for pending, probabilities, count in zip(batch, parts, learned, strict=True):
                 reason = pending.reason or query_reason
                 if not reason and count < len(probabilities):
                     reason = "key limit reached"
+                rows = Rows(answer, probabilities, count, reason, shared, started - pending.arrived, saved)
+                own.append(Part(pending.caller, probabilities, pending.images.nbytes, reason))
                 if not pending.answered.done():
-                    waited = started - pending.arrived
-                    pending.answered.set_result(Rows(answer, probabilities, count, reason, waited, saved))
+                    pending.answered.set_result(rows)
+            self.clients.add(own, answer)
             self.on_query()
         except BaseException as error:  # raised here, it would end all other deliveries
             self._fail(batch, error)
@@ -226,6 +276,16 @@ def mark(learned: list[int], sizes: list[int]) -> bool | Tensor:
     if learned == sizes or not any(learned):
         return any(learned)
     return torch.cat([torch.arange(size) < count for count, size in zip(learned, sizes, strict=True)])
+
+
+def owners_of(names: list[str], sizes: list[int]) -> Tensor:
+    """The number of each sample's client, given the client of each request and its number of samples.
+
+    >>> owners_of(["ward", "lab", "ward"], [2, 1, 1])
+    tensor([0, 0, 1, 0])
+    """
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return torch.tensor([numbers[name] for name, size in zip(names, sizes, strict=True) for _ in range(size)])
 
 
 def concatenate(parts: list[Tensor], memory: Memory) -> Tensor:

@@ -43,6 +43,13 @@ class TooManyImages(BadRequest):
         super().__init__(f"A request must hold 1 to {limit} images.", "Send more in several requests.", status=413)
 
 
+class TooMany(ApiError):
+    """The client has used up its own share, so it must wait. Others need not."""
+
+    def __init__(self, problem: str, remedy: str = "", *, retry_after: float) -> None:
+        super().__init__(problem, remedy, status=429, retry_after=retry_after)
+
+
 class Busy(ApiError):
     """The service has no room or no time for the request now."""
 

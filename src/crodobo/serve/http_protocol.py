@@ -11,6 +11,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from crodobo.serve.shares import FairShare
+
 HEADER_SECONDS = 15.0  # for the headers of a request; its body has the deadline
 HEADER_BYTES = 2**16
 MAX_CONNECTIONS = 4096
@@ -22,7 +24,7 @@ class HttpProtocol(HttpToolsProtocol):
     """Closes a connection whose request headers do not arrive or do not end.
 
     Otherwise a client without a key could hold connections open forever. Connections beyond the limit of open files,
-    minus those that the service needs itself, are closed at once.
+    minus those that the service needs itself, are closed at once. So are those beyond the fair share of an address.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -31,16 +33,22 @@ class HttpProtocol(HttpToolsProtocol):
         self._header_bytes = 0  # received so far
         self._in_body = False
         self._cycles: list[RequestResponseCycle] = []  # unanswered requests of this connection
+        # All connections of a server share its state.
+        self._share: FairShare = vars(self.server_state).setdefault("share", FairShare(max_connections()))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > max_connections():
-            transport.abort()
-        else:
+        self._address = self.client[0] if self.client else ""
+        fits = self._share.fits(self._address)
+        self._share.take(self._address)
+        if fits:
             self._start_timer()
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._share.give_back(self._address)
         for cycle in self._cycles:  # uvicorn itself notifies only the last one
             cycle.disconnected = True
             cycle.message_event.set()
@@ -84,6 +92,16 @@ class HttpProtocol(HttpToolsProtocol):
         if self.cycle:
             self._cycles = [cycle for cycle in self._cycles if not cycle.response_complete]
             self._cycles.append(self.cycle)
+
+    def on_response_complete(self) -> None:
+        """Forget the headers and the address of an answered request: the connection may stay open for long."""
+        super().on_response_complete()
+        for cycle in self._cycles:
+            if cycle.response_complete:
+                if self.scope is cycle.scope:  # no other request has begun
+                    self.headers, self.url = [], b""
+                    self.scope = {}  # type: ignore[typeddict-item]
+                cycle.scope = {}  # type: ignore[typeddict-item]
 
     def _start_timer(self) -> None:
         self._timer = self._timer or self.loop.call_later(HEADER_SECONDS, self.transport.close)

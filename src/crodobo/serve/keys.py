@@ -60,16 +60,23 @@ class StoredKey(BaseModel):
     adapt_rate: Annotated[int, Field(ge=1)] | None = None
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.adapt, self.adapt_share, self.adapt_rate)
+    def caller(self) -> "Caller":
+        limits = Limits(self.adapt, self.adapt_share, self.adapt_rate)
+        return Caller(self.name, self.role, limits, self.sha256[:16])
 
 
 class Caller(NamedTuple):
-    """The owner of a key."""
+    """The owner of a key. `fingerprint` is a part of the key's hash, so that a new key of the same name is another."""
 
     name: str
     role: Role
     limits: Limits = UNLIMITED
+    fingerprint: str = ""
+
+    @property
+    def id(self) -> str:
+        """What the service keeps about a caller is kept under this name."""
+        return f"{self.name}/{self.fingerprint}"
 
 
 class Keys:
@@ -87,13 +94,16 @@ class Keys:
         self._refresh()
         given = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
         owners = [stored for stored in self._keys if hmac.compare_digest(given, stored.sha256)]
-        return Caller(owners[0].name, owners[0].role, owners[0].limits) if owners else None
+        return owners[0].caller if owners else None
 
     def _refresh(self) -> None:
-        """Read the file again if it has changed. If it cannot be read, the known keys stay valid."""
-        if (stamp := self._stamp()) == self._seen:
-            return
-        self._seen = stamp
+        """Read the file again if it has changed."""
+        if self._stamp() != self._seen:
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the file again. If it cannot be read, the known keys stay valid."""
+        self._seen = self._stamp()
         try:
             self._keys = read_keys(self.path)
         except BadData as error:

@@ -9,6 +9,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from crodobo.serve.keys import Caller
+
 FAILED = "The service failed to process this request. The service's log says why."
 MAX_DRAIN = 2**20  # bytes that are read of a refused request's body
 HEADERS = {
@@ -30,7 +32,7 @@ class Middleware:
     dropped; for a longer one the connection is closed.
     """
 
-    def __init__(self, app: ASGIApp, count: Callable[[int], None]) -> None:
+    def __init__(self, app: ASGIApp, count: Callable[[int, Caller | None], None]) -> None:
         self.app, self.count = app, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,7 +56,7 @@ class Middleware:
                     headers.setdefault(name, value)
                 if not body_read and not await drain():
                     headers["Connection"] = "close"
-                self.count(message["status"])
+                self.count(message["status"], scope.get("state", {}).get("caller"))
             await send(message)
 
         async def drain() -> bool:

@@ -19,7 +19,7 @@ ERRORS = {
     411: "The request has no Content-Length.",
     413: "The body is too large or has too many images.",
     415: "The Content-Type is not supported.",
-    422: "A parameter is invalid.",
+    422: "A parameter is unknown or invalid, or another request had this Idempotency-Key.",
     429: "Too many requests. Retry-After says when to try again.",
     500: "The service failed. The images may have been learned.",
     503: "Loading, busy or shutting down. Nothing was learned. Retry-After says when to try again.",
@@ -96,6 +96,13 @@ JSON_LENGTH = {
     "description": "The length of the JSON, if bytes follow it.",
     "schema": INTEGER | {"minimum": 1},
 }
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "A new name for each request. A repeated request gets the first answer and is not learned again.",
+    "schema": STRING | {"pattern": "^[!-~]{1,128}$"},
+}
 IS_READY = {
     200: _response("The service answers queries.", STATE),
     503: _response("The service does not answer queries, or not yet.", STATE),
@@ -110,13 +117,14 @@ INFER = _route(
     *WITH_IMAGES,
     404,
     responses={200: INFERRED},
-    parameters=[JSON_LENGTH],
+    parameters=[JSON_LENGTH, IDEMPOTENCY_KEY],
     requestBody={"required": True, "content": INFER_BODY},
 )
 PREDICT = _route(
     "Plain",
     *WITH_IMAGES,
     responses={200: _response("A prediction for each image, and the query's receipt.", PREDICTIONS)},
+    parameters=[IDEMPOTENCY_KEY],
     requestBody={"required": True, "content": PREDICT_BODY},
 )
 MODEL = _route(PROTOCOL, 401, 403, 404, 422, 429, 503)
@@ -125,4 +133,4 @@ READY = _route(PROTOCOL, responses=IS_READY)
 PUBLIC = _route(PROTOCOL)
 WATCH = _route(OPERATING, 401, 403, 429, 503)
 ROLL_BACK = _route(OPERATING, 400, 401, 403, 409, 422, 429, 500, 503)
-ADMINISTER = _route(OPERATING, 401, 403, 422, 429, 500, 503)
+ADMINISTER = _route(OPERATING, 401, 403, 409, 422, 429, 500, 503)

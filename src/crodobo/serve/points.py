@@ -3,7 +3,9 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from crodobo.core.prediction import Reason
 from crodobo.ledger.entry import now
 from crodobo.nn.layer_statistics import Moments
 from crodobo.nn.learner import Learner
@@ -33,19 +35,35 @@ class Drift:
 
 
 def describe(processed: Processed, *, drift: float, rollback: Rollback | None) -> dict[str, Any]:
-    """The point of a query. `rollback` is the last one before it."""
+    """The point of a whole query, for administrators. `rollback` is the last one before it."""
     prediction = processed.prediction
-    probabilities = prediction.probabilities
+    return (
+        prediction.numbers
+        | _figures(prediction.probabilities, processed)
+        | {
+            "drift": round(drift, 4),
+            "restored": prediction.adaptation.restored is not None,
+            "rolled_back": rollback is not None and rollback.query == processed.query - 1,
+        }
+    )
+
+
+def describe_own(probabilities: Tensor, processed: Processed, reason: Reason | None) -> dict[str, Any]:
+    """The point of one request, for its own client: it has only figures of the client's own images."""
+    others = dict.fromkeys(("agreement", "kept", "drift"))  # these are known of whole queries only
+    return others | _figures(probabilities, processed) | {"predicted_only": reason}
+
+
+def _figures(probabilities: Tensor, processed: Processed) -> dict[str, Any]:
     entropy = torch.special.entr(probabilities).sum(dim=1).mean()
-    mix = torch.bincount(prediction.labels, minlength=probabilities.shape[1]) / len(probabilities)
-    return prediction.numbers | {
+    mix = torch.bincount(probabilities.argmax(dim=1), minlength=probabilities.shape[1]) / len(probabilities)
+    return {
         "query": processed.query,
         "receipt": processed.receipt,
         "time": now(),
         "seconds": round(processed.seconds, 4),
+        "samples": len(probabilities),
+        "confidence": round(float(probabilities.amax(dim=1).mean()), 4),
         "entropy": round(float(entropy), 4),
-        "drift": round(drift, 4),
         "classes": [round(share, 4) for share in mix.tolist()],
-        "restored": prediction.adaptation.restored is not None,
-        "rolled_back": rollback is not None and rollback.query == processed.query - 1,
     }

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -16,15 +17,20 @@ from crodobo.config import Order
 from crodobo.core import pixels
 from crodobo.serve.batcher import Batcher, Control, Rows
 from crodobo.serve.bodies import Wanted, decode_images, overwrite_float_cache, read_body
-from crodobo.serve.errors import ApiError, BadRequest, Busy, TooManyImages, busy_if_memory_is_full
+from crodobo.serve.decoding import Decoders
+from crodobo.serve.errors import ApiError, BadRequest, Busy, TooMany, TooManyImages, busy_if_memory_is_full
+from crodobo.serve.keys import Caller
 from crodobo.serve.metrics import Metrics
 from crodobo.serve.oip import pack_answer, parse
 from crodobo.serve.openapi import FACTS
+from crodobo.serve.parameters import suggest
+from crodobo.serve.repeats import Repeats
 from crodobo.serve.service import Service
+from crodobo.serve.shares import FairShare
 
 LARGEST_BODIES = 4  # as many bodies of the largest size have room at a time
 SMALL = 2**20  # bytes; smaller bodies are always admitted
-DECODERS = 2  # requests whose files are decoded at a time, because a small file can be a large image
+PARAMETERS = ("adapt", "order", "binary_data_output")  # of an inference request
 
 
 class Queries:
@@ -32,8 +38,9 @@ class Queries:
 
     def __init__(self, service: Service, batcher: Batcher, metrics: Metrics) -> None:
         self.service, self.batcher, self.metrics = service, batcher, metrics
-        self.body_bytes = 0  # of all bodies in memory
-        self.decoders = asyncio.Semaphore(DECODERS)
+        self.body_bytes = FairShare(LARGEST_BODIES * service.settings.max_body)  # of all bodies in memory
+        self.repeats = Repeats()
+        self.decoders = Decoders(service.settings.max_pixels, batcher.expected_wait)
 
     def check_answering(self) -> None:
         """Refuse requests while queries are not answered."""
@@ -55,13 +62,20 @@ class Queries:
             raise BadRequest("Inference-Header-Content-Length is not a number.")
         began = time.monotonic()
         async with self.body(request) as body:
-            inference = parse(body, json_length, self.service.source.shape)
-            with busy_if_memory_is_full():
-                inference.images = self.service.memory.take(inference.images)
-            try:
-                rows = await self.rows(request, inference.images, read_control(inference.parameters), began)
-            finally:
-                self.service.memory.burn([inference.images])
+            work = partial(self.answer_inference, request, body, json_length, began)
+            return await self.repeats.answer_once(request, body, work)
+
+    async def answer_inference(self, request: Request, body: Tensor, json_length: int | None, began: float) -> Response:
+        """The answer to a body of the Open Inference Protocol."""
+        inference = parse(body, json_length, self.service.source.shape)
+        control = read_control(inference.parameters)
+        with busy_if_memory_is_full():
+            inference.images = self.service.memory.take(inference.images)
+        try:
+            rows = await self.rows(request, inference.images, control, began)
+        finally:
+            self.service.memory.burn([inference.images])
+        name = self.service.settings.name
         content, json_length = pack_answer(inference, self.outputs(rows), name, self.facts(rows))
         if json_length is None:
             return Response(content, media_type="application/json")
@@ -77,18 +91,26 @@ class Queries:
         dtype: Annotated[Literal["uint8", "float32"], Query(description="Type of the pixels in a raw body.")] = "uint8",
     ) -> Response:
         """Adapt to one or more images, predict them, burn them."""
-        began, memory, settings = time.monotonic(), self.service.memory, self.service.settings
-        content_type, fit = request.headers.get("content-type", ""), settings.data.fit if settings.data else "squash"
+        began = time.monotonic()
         async with self.body(request) as body:
-            async with self.decoder(began):
-                channels, height, width = self.service.source.shape
-                wanted = Wanted((channels, height, width), settings.query_size, fit, settings.max_pixels)
-                with busy_if_memory_is_full():
-                    images = await decode_images(body, content_type, wanted, memory, dtype)
-            try:
-                rows = await self.rows(request, images, Control(adapt, order), began)
-            finally:
-                memory.burn([images])
+            work = partial(self.answer_images, request, body, Control(adapt, order), dtype, probabilities, began)
+            return await self.repeats.answer_once(request, body, work)
+
+    async def answer_images(
+        self, request: Request, body: Tensor, control: Control, dtype: str, probabilities: bool, began: float
+    ) -> Response:
+        """The answer to a body of images."""
+        memory, settings = self.service.memory, self.service.settings
+        content_type, fit = request.headers.get("content-type", ""), settings.data.fit if settings.data else "squash"
+        channels, height, width = self.service.source.shape
+        wanted = Wanted((channels, height, width), settings.query_size, fit, settings.max_pixels)
+        place = partial(self.decoders.place, request.state.caller.id, until=began + settings.deadline)
+        with busy_if_memory_is_full():
+            images = await decode_images(body, content_type, wanted, memory, dtype, place)
+        try:
+            rows = await self.rows(request, images, control, began)
+        finally:
+            memory.burn([images])
         outputs = self.outputs(rows)
         predictions: list[dict[str, Any]] = [
             {"label": label, "confidence": round(float(confidence), 6)}
@@ -106,12 +128,12 @@ class Queries:
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise BadRequest("Compressed bodies are not supported.", "Send the body uncompressed.", status=415)
         size, settings = parse_length(request.headers.get("content-length", "")), self.service.settings
-        with self.batcher.admit(), self.reserve(size or 0):
+        caller: Caller = request.state.caller
+        with self.batcher.admit(caller), self.reserve(size or 0, caller):
             memory, started = self.service.memory, time.monotonic()
             try:
-                async with asyncio.timeout(settings.deadline):
-                    with busy_if_memory_is_full():
-                        body = await read_body(request.stream(), size, settings.max_body, memory)
+                with busy_if_memory_is_full():
+                    body = await read_body(request.receive, size, settings.max_body, memory, settings.deadline)
             except TimeoutError:
                 raise ApiError("The body did not arrive in time.", status=408) from None
             except ClientDisconnect:
@@ -124,29 +146,18 @@ class Queries:
                 overwrite_float_cache()
 
     @contextlib.contextmanager
-    def reserve(self, size: int) -> Iterator[None]:
+    def reserve(self, size: int, caller: Caller) -> Iterator[None]:
         """Reserve memory for a body before it arrives. Only a few large bodies fit at a time."""
-        largest = self.service.settings.max_body
-        if SMALL < size <= largest and self.body_bytes + size > LARGEST_BODIES * largest:
-            raise Busy("Too many large bodies at once.", retry_after=1)
-        self.body_bytes += size
-        try:
+        if size > self.service.settings.max_body:
+            yield  # it will be refused
+            return
+        if size > SMALL:
+            if not self.body_bytes.fits(caller.id, size, fair=False):
+                raise Busy("Too many large bodies at once.", retry_after=1)
+            if not self.body_bytes.fits(caller.id, size, fair=caller.role == "client"):
+                raise TooMany("This key has too many large bodies at once.", retry_after=1)
+        with self.body_bytes.hold(caller.id, size):
             yield
-        finally:
-            self.body_bytes -= size
-
-    @contextlib.asynccontextmanager
-    async def decoder(self, began: float) -> AsyncIterator[None]:
-        """Wait for one of the few places where files are decoded, until the deadline."""
-        try:
-            async with asyncio.timeout(self.service.settings.deadline - (time.monotonic() - began)):
-                await self.decoders.acquire()
-        except TimeoutError:
-            raise Busy("Too many files are waiting to be decoded.", retry_after=self.batcher.expected_wait()) from None
-        try:
-            yield
-        finally:
-            self.decoders.release()
 
     async def rows(self, request: Request, images: Tensor, control: Control, began: float) -> Rows:
         """Get the answer for images, unless the client disconnects before their turn."""
@@ -158,13 +169,13 @@ class Queries:
         disconnect = asyncio.ensure_future(wait_for_disconnect(request))
         try:
             await asyncio.wait((work, disconnect), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise ApiError("The client disconnected.", status=499)
-            rows = work.result()
         finally:
             disconnect.cancel()
-            work.cancel()
+            work.cancel()  # if its query has begun, it ends with an answer nevertheless
             await asyncio.wait((work,))  # it must leave the queue before its images are burned
+        if work.cancelled():
+            raise ApiError("The client disconnected.", status=499)
+        rows = work.result()
         total = time.monotonic() - began
         phases = {"wait": rows.waited, "adapt": rows.answer.seconds, "save": rows.saved, "total": total}
         for phase, seconds in phases.items():
@@ -183,11 +194,17 @@ class Queries:
         }
 
     def facts(self, rows: Rows) -> dict[str, Any]:
-        """Facts about the whole query, its receipt among them, and how many images of the request were learned."""
-        facts = {"receipt": rows.answer.receipt, "query": rows.answer.query} | rows.answer.prediction.numbers
+        """The receipt of the query, and how many images of the request were learned.
+
+        What is known only of the whole query is left out if other clients have images in it.
+        """
         learned = rows.learned if self.service.session.method.learns else 0
-        facts |= {"learned": learned, "predicted_only": rows.predicted_only}
-        return {name: facts[name] for name in FACTS if facts[name] is not None}
+        facts: dict[str, Any] = {"receipt": rows.answer.receipt, "query": rows.answer.query}
+        facts |= {"samples": len(rows.probabilities), "learned": learned, "predicted_only": rows.predicted_only}
+        if not rows.shared:
+            numbers = rows.answer.prediction.numbers
+            facts |= {"agreement": numbers["agreement"], "kept": numbers["kept"]}
+        return {name: facts[name] for name in FACTS if facts.get(name) is not None}
 
 
 async def wait_for_disconnect(request: Request) -> None:
@@ -206,7 +223,10 @@ def parse_length(header: str) -> int | None:
 
 
 def read_control(parameters: dict[str, Any]) -> Control:
-    """How a request wants its images handled."""
+    """How a request wants its images handled. Errors repeat nothing of its body."""
+    for name in parameters:
+        if name not in PARAMETERS:
+            raise BadRequest("The request has an unknown name in its `parameters`.", suggest(name, [*PARAMETERS]))
     adapt, order = parameters.get("adapt", True), parameters.get("order")
     if not isinstance(adapt, bool):
         raise BadRequest("`adapt` must be true or false.")

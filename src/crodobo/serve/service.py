@@ -1,7 +1,7 @@
 """The service without HTTP: it owns the session and the state, and answers one query at a time."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Self
 
@@ -14,7 +14,7 @@ from crodobo.core.prediction import Reason
 from crodobo.core.query import Query
 from crodobo.core.source import Source
 from crodobo.data import load_public
-from crodobo.errors import BadData, CrodoboError
+from crodobo.errors import BadData, CrodoboError, TooClose
 from crodobo.serve.points import MAX_POINTS, Drift, describe
 from crodobo.serve.settings import ServeSettings
 from crodobo.session.history import History
@@ -25,7 +25,7 @@ from crodobo.session.warm_start import warm_learners
 
 Action = Literal["pause", "resume", "reset", "checkpoint"]
 State = Literal["loading", "warming up", "proving", "ready", "paused", "draining", "failed"]
-WARM_START = "warm_start.safetensors"  # learners that have learned the source and nothing else
+WARM_START = "warm_start.safetensors"  # weights that have learned the source and nothing else
 
 
 class Service:
@@ -110,10 +110,8 @@ class Service:
         public = load_public(*chosen, cache_size=settings.cache_size, observer=session.loading)
         check_class_names(public.source.classes)
         warm_start = settings.state / WARM_START
-        if self._fresh:
-            warm_start.unlink(missing_ok=True)
         session.load(public, fresh=self._fresh, warm_start=warm_start)
-        learners, _ = warm_learners(public, settings.options, session.loading, warm_start)
+        learners, _ = warm_learners(public, settings.options, session.loading, warm_start, complete=False)
         self._drift = Drift(learners)
         if session.restored and session.restored["paused"]:
             session.adapting = False
@@ -126,12 +124,24 @@ class Service:
         adapt: bool | Tensor = True,
         order: Order | None = None,
         reason: Reason = "not asked to adapt",
+        owners: Tensor | None = None,
+        early: Callable[[Processed], None] | None = None,
+        free: Callable[[], bool] = lambda: True,
     ) -> Processed:
         """Adapt to images, predict them and burn them. The images belong to the query from here on.
 
-        `adapt`, `order` and `reason` are those of `Session.take`.
+        The options are those of `Session.take`.
         """
-        processed = self.session.take(Query(images, self.memory), adapt=adapt, reason=reason, order=order)
+        processed = self.session.take(
+            Query(images, self.memory),
+            adapt=adapt,
+            reason=reason,
+            order=order,
+            owners=owners,
+            early=early,
+            idle_steps=self.settings.idle_steps,
+            free=free,
+        )
         drift = self._drift.of(self.session.method.learners)
         self.points.append(describe(processed, drift=drift, rollback=self.session.history.last_rollback))
         return processed
@@ -142,10 +152,16 @@ class Service:
         if action == "reset":
             session.reset()
             return
-        if action != "checkpoint":
-            session.adapting = action == "resume"
-            session.log.write("resumed" if session.adapting else "paused", query=session.ledger.last_query)
-        session.checkpoint()
+        if action == "checkpoint":
+            if missing := session.spacing.missing:
+                queries = "1 more query is" if missing == 1 else f"{missing} more queries are"
+                problem = "Too little was learned since the last checkpoint: their difference would reveal the queries."
+                raise TooClose(problem, f"A checkpoint is written when {queries} learned.")
+            session.checkpoint()
+            return
+        session.adapting = action == "resume"
+        session.log.write("resumed" if session.adapting else "paused", query=session.ledger.last_query)
+        session.store_progress()
 
     def drain(self) -> None:
         """Stop loading, or answer only what was accepted before."""
@@ -156,7 +172,10 @@ class Service:
         self.session.fail(error)
 
     def close(self) -> None:
-        """Write the last checkpoint and the ledger's closing entry. An error becomes the service's `failure`."""
+        """Write the ledger's closing entry, after a checkpoint if enough was learned since the last one.
+
+        An error becomes the service's `failure`.
+        """
         session = self.session
         with suppress(CrodoboError):  # a failed checkpoint is the session's failure already
             if session.phase == "ready":  # else the checkpoint of an earlier process stays as it is

@@ -36,6 +36,7 @@ class ServeSettings(SessionSettings):
     deadline: AboveZero = setting(30.0, "Longest wait of a request before its query begins.", metavar="SECONDS")
     max_body: Positive = setting(64 * 2**20, "Largest request body.", metavar="BYTES")
     max_pixels: Positive = setting(40_000_000, "Largest image.", metavar="PIXELS")
+    idle_steps: int = setting(0, "Further steps on a query after its answer, while no request waits.", ge=0)
     keep_states: int = setting(5, "States of the learners kept in memory, to roll back to; 0 keeps none.", ge=0)
     keep_every: Positive = setting(20, "Learned queries between two kept states.", metavar="QUERIES")
-    rate: AboveZero | None = setting(None, "Requests per second that one client may send; no limit if not set.")
+    rate: NonNegative = setting(100.0, "Requests per second that one client may send; 0 sets no limit.")

@@ -27,6 +27,7 @@ export class Actions {
   // Show the buttons for an event of the service. They are disabled if the service is not open for actions.
   show(now, open) {
     this.now = now;
+    if (now.role !== "admin") return; // the buttons are hidden
     for (const id of BUTTONS) at(id).disabled = this.working || !open;
     at("rollback").disabled ||= !this.earlier().length;
     put("pause", now.adapting ? "Pause adaptation" : "Resume adaptation");

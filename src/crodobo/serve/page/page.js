@@ -12,7 +12,7 @@ const KEPT = 240; // queries shown
 const STATES = {
   loading: ["The service is reading the source.", "warn", true],
   "warming up": ["The learners are learning the source.", "warn", true],
-  proving: ["The service burns a test query, then searches all memory for traces of it.", "warn", true],
+  proving: ["The service burns a test query, then another process searches all memory for traces.", "warn", true],
   ready: ["Each query is answered and burned, and learned where that is safe.", "good"],
   paused: ["Queries are answered and burned, but not learned.", "warn"],
   draining: ["The service is shutting down after it answers the requests it has admitted.", "warn", true],
@@ -20,7 +20,7 @@ const STATES = {
 };
 const OPEN = ["ready", "paused"]; // states in which queries are answered
 const LEVELS = {
-  strict: "Queries are kept in locked memory that is overwritten, and the service searches its own memory for traces.",
+  strict: "Queries are kept in locked memory that is overwritten. Another process searches it for a test query.",
   standard: "The memory of queries is overwritten. Only the level strict searches memory for traces.",
   off: "Nothing is overwritten. Images may stay in memory until it is reused.",
 };
@@ -126,23 +126,29 @@ function status(now) {
   document.title = `${now.state} · ${now.name}`;
   put("name", now.name);
   put("about", `Method ${now.method}, burning ${now.burn}, up for ${format.duration(now.uptime)}`);
-  put("foot", `crodobo ${now.version}. This page shows numbers about whole queries only, nothing about any image.`);
+  const own = now.role !== "admin";
+  const whose = own ? "This key shows figures of its own images only." : "This key shows the queries of all clients.";
+  put("foot", `crodobo ${now.version}. ${whose} The page has numbers about queries, nothing of any image.`);
+  document.body.classList.toggle("own", own);
+  put("charts-title", own ? "Your last queries" : "The last queries");
   at("live").hidden = at("controls").hidden = false;
   actions.show(now, connected && OPEN.includes(now.state));
   at("key-change").hidden = !key.get();
 }
 
-function tiles({ totals, predicted_only: reasons, last_query: last, queue }) {
+function tiles({ role, totals, predicted_only: reasons, last_query: last, queue }) {
   put("queries", format.count(totals.queries));
   put("met", last > totals.queries ? `since the start, ${format.count(last)} in all` : "since the start");
   put("samples", format.count(totals.samples));
   put("mean", totals.queries ? `${format.decimals(totals.samples / totals.queries)} per query` : "no queries yet");
   unit("burned", ...format.bytes(totals.burned_bytes));
-  unit("queue", queue.requests, `of ${format.count(queue.limit)}`);
-  at("queue-bar").style.width = `${Math.min(100, (100 * queue.requests) / queue.limit)}%`;
-  for (const name of ["restores", "predicted_only", "skipped"]) put(name, format.count(totals[name]));
+  put("predicted_only", format.count(totals.predicted_only));
   const why = Object.entries(reasons).map(([reason, number]) => `${reason}: ${format.count(number)}`);
   put("reasons", why.join(", ") || "queries not learned");
+  if (role !== "admin") return; // the other tiles are hidden
+  unit("queue", queue.requests, `of ${format.count(queue.limit)}`);
+  at("queue-bar").style.width = `${Math.min(100, (100 * queue.requests) / queue.limit)}%`;
+  for (const name of ["restores", "skipped"]) put(name, format.count(totals[name]));
 }
 
 function estimate() {

@@ -16,6 +16,9 @@ from types import ModuleType
 import pytest
 import typer
 from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service as Driver
+from selenium.webdriver.support.wait import WebDriverWait
 
 import crodobo.methods
 from crodobo.cli.given import parse_extra
@@ -64,11 +67,38 @@ class Resources(HTMLParser):
         self.addresses += [value for name, value in attrs if name == wanted and value]
 
 
-def test_the_site_builds_strictly_has_every_method_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    run("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site", cwd=ROOT, NO_MKDOCS_2_WARNING="1")
-    pages = {
-        str(path.relative_to(tmp_path / "site")): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
-    }
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    run("-m", "mkdocs", "build", "--strict", "--site-dir", folder, cwd=ROOT, NO_MKDOCS_2_WARNING="1")
+    return folder
+
+
+def test_the_search_of_a_site_that_is_opened_as_a_file_finds_pages(
+    site: Path, chromium: str, chromedriver: str, tmp_path: Path
+) -> None:
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in ("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking"):
+        options.add_argument(f"--{flag}")
+    options.add_argument("--window-size=1300,900")  # wide enough for the field
+    options.add_argument(f"--user-data-dir={tmp_path}")
+    driver = webdriver.Chrome(options, Driver(chromedriver))
+    try:
+        driver.get((site / "index.html").as_uri())
+        field = driver.find_element("css selector", "input[name=query]")
+        field.click()
+        field.send_keys("receipt")
+        found = WebDriverWait(driver, 30).until(
+            lambda _: driver.find_elements("css selector", ".md-search-result__item a")
+        )
+        assert any("ledger.html" in str(link.get_attribute("href")) for link in found)
+    finally:
+        driver.quit()
+
+
+def test_the_site_builds_strictly_has_every_method_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = {str(path.relative_to(site)): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
 
     for name, method in REGISTRY.items():
         page = pages[f"methods/{name}.html"]
@@ -85,7 +115,7 @@ def test_the_site_builds_strictly_has_every_method_and_loads_nothing_from_elsewh
         resources.feed(page)
         assert resources.addresses
         assert not [address for address in resources.addresses if re.match(r"(https?:)?//", address)], path
-    for sheet in tmp_path.rglob("*.css"):
+    for sheet in site.rglob("*.css"):
         assert not re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet
 
 

@@ -56,8 +56,16 @@ class BadCheckpoint(CrodoboError):
     """A checkpoint that cannot be read or belongs to other settings."""
 
 
+class OtherImages(BadCheckpoint):
+    """A checkpoint of learners that have learned other public images, or the same ones at another place."""
+
+
 class NoEarlierState(CrodoboError):
     """No state of the learners is kept that is old enough to go back to."""
+
+
+class TooClose(CrodoboError):
+    """A checkpoint so soon after the last one would reveal the queries learned in between."""
 
 
 class Interrupted(CrodoboError):

@@ -102,6 +102,19 @@ def test_the_first_line_warns_of_deletion_and_the_last_is_the_path_of_the_predic
     assert {row["label"] for row in found} <= {"cat", "dog"}
 
 
+def test_files_that_stay_are_mentioned(usual: list[str | Path], crodobo: Crodobo, inbox: Path, tmp_path: Path) -> None:
+    (inbox / "sub").mkdir()
+    (inbox / ".hidden.png").write_bytes(picture(1))
+    (inbox / "slow.png.part").write_bytes(picture(1))
+    os.link(inbox / "1.png", tmp_path / "linked.png")
+    status, out, _ = crodobo(*usual)
+    said = " ".join(out.split())
+    assert status == 0
+    for words in ("Not read in the inbox: ", "sub-folders: 1", "hidden: 1", "unfinished names: 1", "--recursive reads"):
+        assert words in said
+    assert "not gone 1 file of those deleted still exist under another name (a hard link)" in said
+
+
 def test_keep_files_keeps_the_images(usual: list[str | Path], crodobo: Crodobo, inbox: Path, predictions: Path) -> None:
     status, out, _ = crodobo(*usual, "--keep-files", "--probabilities")
     assert status == 0

@@ -56,7 +56,7 @@ def test_a_damaged_line_is_named_with_status_1(ledger: Path, crodobo: Crodobo) -
 
 def test_expect_head_compares_the_last_hash(ledger: Path, crodobo: Crodobo) -> None:
     _, out, _ = crodobo("audit", "ledger", ledger)
-    (head,) = [text.rpartition(" ")[2] for text in section(out, "noted") if "to keep elsewhere" in text]
+    (head,) = [text.rpartition(" ")[2] for text in section(out, "noted") if "The last hash, to keep" in text]
     assert crodobo("audit", "ledger", ledger, "--expect-head", head)[0] == 0
     assert crodobo("audit", "ledger", ledger, "--expect-head", "0" * 64)[0] == 1
     status, _, errors = crodobo("audit", "ledger", ledger, "--expect-head", "magic")

@@ -59,6 +59,13 @@ def test_config_without_a_command_shows_the_settings_of_run(shown: Shown) -> Non
     assert set(shown()) >= {"queries", "method", "lr", "tau", "objective"}
 
 
+def test_values_that_plain_implies_say_so(shown: Shown) -> None:
+    found = shown("run", "--plain", "--steps", "2")
+    assert found["steps"] == ("2", "command line")
+    assert found["source_views"] == ("plain", "plain")
+    assert found["lr"][1] == "default"
+
+
 def test_private_streams_burn_strictly_by_default(shown: Shown) -> None:
     assert shown("run")["burn"] == ("standard", "default")
     assert shown("serve")["burn"] == ("strict", "default")

@@ -441,8 +441,8 @@ def test_a_report_shows_no_images_of_the_user(tmp_path: Path, crodobo: Crodobo) 
         ("one's own", ["--data", tmp_path / "PACS", "--target", tmp_path / "PACS" / "photo"]),
     ):
         assert crodobo("run", *usual, *where, "--out", tmp_path / name)[0] == 0
-        shown[name] = (tmp_path / name / "report.html").read_text().count("data:image/png")
-    assert shown == {"a preset's": 2, "one's own": 1}, "the curve, and a query only of the former"
+        shown[name] = "data:image/" in (tmp_path / name / "report.html").read_text()
+    assert shown == {"a preset's": True, "one's own": False}
 
 
 def test_a_preset_with_random_weights_gets_a_warm_up_and_a_note(tmp_path: Path, crodobo: Crodobo) -> None:

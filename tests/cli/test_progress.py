@@ -56,14 +56,16 @@ def test_a_pipe_gets_plain_lines_and_quiet_gets_nothing(capsys: pytest.CaptureFi
 
 def test_plain_lines_of_a_run(plain: PlainView, output: io.StringIO) -> None:
     plain.reading(1, 2)
-    plain.warming_up(2)
+    plain.warming_up(2, learners=2)
+    plain.warmed_up_step()
     plain.warmed_up_step()
     plain.streaming(4)
     plain.query(make_counts(2, refused=1, predicted_only=Counter({"few classes": 1})))
     plain.query(make_counts(2, refused=1, predicted_only=Counter({"few classes": 1})))
     assert output.getvalue().splitlines() == [
         "decoding the source into the cache: 1/2",
-        "warm-up on the source: 2 steps, all learners together",
+        "warm-up on the source: 2 steps for each of 2 learners",
+        "warm-up 0/2",
         "warm-up 1/2",
         "stream: 4 queries",
         "query 3/4 · online 50.0 % · agree 75.0 % · 2.00 s/query · refused 1 · predicted only 1 · 2 s left",
@@ -104,8 +106,9 @@ def test_plain_lines_of_a_comparison(plain: PlainView, output: io.StringIO) -> N
 def test_live_bars_of_a_run(live: LiveView) -> None:
     with live:
         live.warmed_up_step()  # without a warm-up, nothing happens
-        live.warming_up(3)
-        live.warmed_up_step()
+        live.warming_up(3, learners=2)
+        for _ in range(3):
+            live.warmed_up_step()
         live.streaming(4)
         live.query(make_counts(2))
     shown = [(task.description.strip(), task.completed, task.total) for task in live.bars.tasks]

@@ -117,10 +117,22 @@ def test_a_send_that_is_killed_goes_on_with_the_rest(
 def test_files_without_an_image_suffix_are_skipped_with_a_note(
     crodobo: Crodobo, usual: list[str | Path], folder: Path, predictions: Path
 ) -> None:
-    (folder / "scan.dcm").write_bytes(b"a picture of another kind")
+    (folder / "scan.raw").write_bytes(b"a picture of another kind")
     status, out, _ = crodobo(*usual)
     assert (status, len(rows(predictions))) == (0, 12)
     assert "2 files skipped, for example notes.txt" in out
+
+
+def test_an_image_swapped_in_while_another_was_sent_is_not_deleted(tmp_path: Path) -> None:
+    """It has the same name, size and time."""
+    path = tmp_path / "a.png"
+    path.write_bytes(b"first")
+    (sent,) = read_files([path], True, BatchResult())
+    path.rename(tmp_path / "moved away")
+    path.write_bytes(b"other")
+    os.utime(path, ns=(sent.arrival.modified, sent.arrival.modified))
+    assert not delete_same(path, sent.arrival)
+    assert path.read_bytes() == b"other"
 
 
 def test_a_file_that_changed_while_it_was_sent_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

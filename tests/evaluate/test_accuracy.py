@@ -2,7 +2,7 @@
 
 from crodobo import load_benchmark, online
 from crodobo.methods import get_method
-from crodobo.nn.learner import make_learners
+from crodobo.nn.learners import make_learners
 
 PIXELS, WARMUP, QUERIES = 16, 100, 25
 

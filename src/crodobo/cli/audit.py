@@ -33,17 +33,17 @@ def ledger(
     file: Annotated[Path, typer.Argument(help="The ledger, ledger.jsonl.")],
     public_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Key that must have signed it.")] = None,
     expect_head: Annotated[str | None, typer.Option(metavar="HASH", help="Hash that the last line must have.")] = None,
+    expect_ledger: Annotated[str | None, typer.Option(metavar="ID", help="Id that the ledger must have.")] = None,
     unclosed: Annotated[bool, typer.Option("--unclosed", help="Accept a ledger that a kill left open.")] = False,
 ) -> None:
     """Find lines of a ledger that were edited, dropped, moved, inserted or cut short, and say which."""
     from crodobo.audit.ledger import UNCLOSED, audit_ledger
     from crodobo.ledger.signing import load_public_key
 
-    if expect_head is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_head := expect_head.strip().lower()):
-        remedy = "A hash has 64 hexadecimal digits."
-        raise BadSettings(f"{expect_head} is not a hash.", remedy, settings=("expect_head",))
+    expect_head = _hexadecimal(expect_head, "a hash", 64, "expect_head")
+    expect_ledger = _hexadecimal(expect_ledger, "an id", 32, "expect_ledger")
     key = load_public_key(public_key) if public_key else None
-    report = audit_ledger(file, public_key=key, expect_head=expect_head, unclosed=unclosed)
+    report = audit_ledger(file, public_key=key, expect_head=expect_head, expect_ledger=expect_ledger, unclosed=unclosed)
     report.found = [f"{each} (see --unclosed)" if each == UNCLOSED else each for each in report.found]
     _tell(report)
 
@@ -110,6 +110,14 @@ def keygen(file: Annotated[Path, typer.Argument(help="File for the private key; 
 
     public = make_key_pair(file)
     print(f"private key (keep it secret): {file}\npublic key: {public}")
+
+
+def _hexadecimal(text: str | None, what: str, digits: int, setting: str) -> str | None:
+    """Text of that many hexadecimal digits, in lower case."""
+    if text is not None and not re.fullmatch(rf"[0-9a-f]{{{digits}}}", text := text.strip().lower()):
+        remedy = f"{what.capitalize()} has {digits} hexadecimal digits."
+        raise BadSettings(f"{text} is not {what}.", remedy, settings=(setting,))
+    return text
 
 
 def _tell(report: "Report") -> None:

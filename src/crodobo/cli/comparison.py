@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -26,7 +27,7 @@ from crodobo.evaluate.report.comparison_page import write_comparison
 from crodobo.evaluate.report.table import Table as ResultTable
 from crodobo.evaluate.run import check_same_data, load_data
 from crodobo.evaluate.settings import RunSettings
-from crodobo.nn.learner import make_learners
+from crodobo.nn.learners import make_learners
 from crodobo.storage.lock import locked_folder
 
 
@@ -75,12 +76,34 @@ def prepared(
 
 
 def print_table(console: Console, table: ResultTable) -> bool:
-    """Print a table, without its details if they do not fit. Return whether everything is shown."""
-    detailed = table.to_terminal()
-    width = Measurement.get(console, console.options.update(max_width=10_000), detailed).maximum
-    fits = width <= console.width
-    console.print(detailed if fits else table.to_terminal(detailed=False), highlight=False)
-    return fits or not any(column.detail for column in table.columns)
+    """Print a table, without its details if they do not fit. Return whether everything is shown.
+
+    If it is still too wide, its columns are printed in several tables.
+    """
+    complete = fits(console, table)
+    shown = table if complete else table.without_details()
+    parts = split(console, shown)
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        told = replace(part, caption="" if number else part.caption, notes=part.notes if last else [])
+        console.print(told.to_terminal(), highlight=False)
+    return complete or len(shown.columns) == len(table.columns)
+
+
+def split(console: Console, table: ResultTable) -> list[ResultTable]:
+    """Tables that fit, with as many of the columns as possible each."""
+    groups: list[list[int]] = [[]]
+    for number in range(len(table.columns)):
+        if groups[-1] and not fits(console, table.only([*groups[-1], number])):
+            groups.append([])
+        groups[-1].append(number)
+    return [table.only(group) for group in groups]
+
+
+def fits(console: Console, table: ResultTable) -> bool:
+    """Whether a table is not wider than the terminal. Caption and notes are wrapped, so they do not count."""
+    columns = replace(table, caption="", notes=[]).to_terminal()
+    return Measurement.get(console, console.options.update(max_width=10_000), columns).maximum <= console.width
 
 
 def default_folder(what: str, chosen: Chosen) -> Path:

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from crodobo.cli.given import Given
 from crodobo.cli.help import MethodCommand, SettingsCommand
 from crodobo.cli.options import COMMANDS, Command, Setting, command_group, takes
-from crodobo.config import DataSettings, MethodSettings
+from crodobo.config import AS_PUBLISHED, DataSettings, MethodSettings
 
 
 class ForRun(TyperGroup):
@@ -64,8 +64,11 @@ def effective(given: Given) -> Iterator[tuple[str, tuple[str, ...], Any, str]]:
     def origin(setting: Setting) -> str:
         if setting.name in missing:
             return "(required)" if setting.field.is_required() else "(source or preset required)"
-        decided = setting.name in chosen.preset or (chosen.preset and setting.path == ("data", "views"))
-        return given.origins.get(setting.name, f"preset {chosen.benchmark}" if decided else "default")
+        if setting.name in given.origins:
+            return given.origins[setting.name]
+        if setting.name in chosen.preset or (chosen.preset and setting.path == ("data", "views")):
+            return f"preset {chosen.benchmark}"
+        return "plain" if session.options.plain and setting.name in AS_PUBLISHED else "default"
 
     for setting in settings.values():
         holder: Any = beside if setting.path == ("beside",) else session

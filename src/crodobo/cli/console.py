@@ -1,6 +1,9 @@
 """What all terminal output shares: a console, progress bars, and words for numbers."""
 
+import contextlib
 import os
+import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,11 +16,16 @@ class SteadyConsole(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
     def print_line(self, text: str) -> None:
         """Print text as it is: without markup, highlighting or wrapping."""
         self.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def text_beside_events(log: Path | None) -> contextlib.AbstractContextManager[object]:
+    """Text goes to standard error while the event log goes to standard output."""
+    return contextlib.redirect_stdout(sys.stderr) if log == Path("-") else contextlib.nullcontext()
 
 
 def make_bars(console: Console) -> Progress:

@@ -52,7 +52,8 @@ class Given:
 
     def _take(self, name: str, value: Any, origin: str, base: Path) -> None:
         setting = self.command.settings.get(name)
-        if setting and setting.is_path and isinstance(value, str):
+        is_path = setting and setting.is_path and (name, value) != ("log", "-")  # which is standard output
+        if is_path and isinstance(value, str):
             value = base / Path(value).expanduser()
         if setting or name not in SETTINGS:
             self.values[name], self.origins[name] = value, origin

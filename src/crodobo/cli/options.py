@@ -22,6 +22,12 @@ from crodobo.inbox.settings import AdaptSettings
 from crodobo.serve.settings import AddressSettings, ServeSettings
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on with what is there.")]
+KeepLearners = Annotated[
+    bool,
+    typer.Option(
+        "--keep-learners", help="Go on with the learners although the public images have changed; same classes only."
+    ),
+]
 Out = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Result folder; in runs/, named after the settings, if not set.")
 ]

@@ -1,5 +1,6 @@
 """The progress of a command: live bars in a terminal, plain lines in logs and pipes, or nothing."""
 
+import itertools
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -89,6 +90,7 @@ class PlainView(QuietView):
         self._console = console
         self._last = 0.0
         self._steps = self._steps_done = self._queries = self._shown = 0
+        self._learners = 1
         self._jobs = self._jobs_ended = 0
         self._job_texts: dict[str, str] = {}
         self._job_starts: dict[str, float] = {}
@@ -103,14 +105,16 @@ class PlainView(QuietView):
     def reading(self, done: int, total: int) -> None:
         self.show("decoding the source into the cache", done, total)
 
-    def warming_up(self, steps: int) -> None:
-        self._steps = steps
-        self._print(f"warm-up on the source: {steps} steps, all learners together")
+    def warming_up(self, steps: int, learners: int = 1, rounds: int = 1) -> None:
+        self._steps, self._learners = steps * rounds, learners
+        each = f" for each of {learners} learners" if learners > 1 else ""
+        twice = ", with and without source views" if rounds > 1 else ""
+        self._print(f"warm-up on the source: {steps} steps{each}{twice}")
 
     def warmed_up_step(self) -> None:
         self._steps_done += 1
         if self._due():
-            self._print(f"warm-up {self._steps_done}/{self._steps}")
+            self._print(f"warm-up {self._steps_done // self._learners}/{self._steps}")
 
     def streaming(self, queries: int) -> None:
         self._queries = queries
@@ -158,7 +162,8 @@ class LiveView(QuietView):
     def __init__(self, console: SteadyConsole) -> None:
         self._console = console
         self.bars = make_bars(console)
-        self._queries = 0
+        self._queries, self._learners = 0, 1
+        self._steps = itertools.count(1)  # of the warm-up, all learners together
         self._shown: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -183,12 +188,15 @@ class LiveView(QuietView):
     def reading(self, done: int, total: int) -> None:
         self.show("source ", done, total, "decoding into the cache, only once")
 
-    def warming_up(self, steps: int) -> None:
+    def warming_up(self, steps: int, learners: int = 1, rounds: int = 1) -> None:
+        self._learners = learners
         if steps:
-            self.show("warm-up", 0, steps, "learning the public source")
+            twice = ", with and without source views" if rounds > 1 else ""
+            self.show("warm-up", 0, steps * rounds, f"learning the public source{twice}")
 
     def warmed_up_step(self) -> None:
-        self._advance("warm-up")
+        if "warm-up" in self._shown:  # called from the learners' threads
+            self.bars.update(self._shown["warm-up"], completed=next(self._steps) // self._learners)
 
     def streaming(self, queries: int) -> None:
         self._queries = queries

@@ -24,6 +24,7 @@ def run(
     """
     given.prepare_process()
 
+    from crodobo.cli.console import text_beside_events
     from crodobo.cli.naming import run_name
     from crodobo.cli.progress import make_observer
     from crodobo.cli.summary import print_run
@@ -33,9 +34,10 @@ def run(
     chosen = given.choose()
     settings = given.session(chosen, RunSettings)
     results = out or Path("runs") / run_name(settings)
-    with make_observer(quiet, chosen.notes) as observer:
-        result = run_benchmark(settings, results, fresh=fresh, observer=observer)
-    if quiet:
-        print(results)
-    else:
-        print_run(result, results)
+    with text_beside_events(settings.log):
+        with make_observer(quiet, chosen.notes) as observer:
+            result = run_benchmark(settings, results, fresh=fresh, observer=observer)
+        if quiet:
+            print(results)
+        else:
+            print_run(result, results)

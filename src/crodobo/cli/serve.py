@@ -4,6 +4,9 @@ from crodobo.cli.given import Given
 from crodobo.cli.options import SERVE, Fresh, Quiet, takes
 from crodobo.errors import BadSettings
 
+NO_KEYS = "WARNING: no keys are set, so everybody on this machine may use the service (see --keys)."
+NO_TLS = "WARNING: without TLS, keys and images cross the network unencrypted (see --tls-cert)."
+
 
 @takes(SERVE)
 def serve(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
@@ -20,6 +23,7 @@ def serve(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
         remedy = 'Install them with pip install "crodobo[serve]".'
         raise BadSettings("The service needs more packages.", remedy) from None
 
+    from crodobo.cli.console import text_beside_events
     from crodobo.cli.progress import make_observer
     from crodobo.serve.service import Service
     from crodobo.serve.settings import AddressSettings, ServeSettings
@@ -29,10 +33,13 @@ def serve(given: Given, fresh: Fresh = False, quiet: Quiet = False) -> None:
     place = given.of(AddressSettings)
     address = Address(place.host, place.port, place.keys, place.tls_cert, place.tls_key, place.tls_client_ca)
     address.check()
-    with make_observer(quiet, chosen.notes) as observer:
-        if not address.keys:
-            observer.note("WARNING: no keys are set, so everybody on this machine may use the service (see --keys).")
-        with Service(settings, observer, fresh=fresh) as service:
-            serve_at(service, address)
-    answered = service.totals["queries"]
-    print(f"Stopped in order after {answered} {'query' if answered == 1 else 'queries'}. The same command goes on.")
+    with text_beside_events(settings.log):
+        with make_observer(quiet, chosen.notes) as observer:
+            if not address.keys:
+                observer.note(NO_KEYS)
+            if address.is_exposed:
+                observer.note(NO_TLS)
+            with Service(settings, observer, fresh=fresh) as service:
+                serve_at(service, address)
+        answered = service.totals["queries"]
+        print(f"Stopped in order after {answered} {'query' if answered == 1 else 'queries'}. The same command goes on.")

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from crodobo.cli.console import SteadyConsole, files, percent
 from crodobo.core.prediction import Estimate
+from crodobo.inbox.walk import in_words
 
 CLASSES = 12  # classes listed at most
 
@@ -36,7 +37,13 @@ def print_adapted(summary: dict[str, Any]) -> None:
         rows["deleted at the start"] = f"{files(summary['deleted_late'])}, predicted before the last stop"
     if summary["quarantined"]:
         rows["in quarantine"] = f"{files(summary['quarantined'])}, in {summary['settings']['quarantine']}"
-    if summary["predicted"]:
+    if summary["still_linked"]:
+        linked = f"{files(summary['still_linked'])} of those deleted still exist under another name (a hard link)"
+        rows["not gone"] = linked
+    if left := summary["left"]:
+        remedy = "; --recursive reads sub-folders" if "sub-folders" in left else ""
+        rows["left in the inbox"] = f"{in_words(left)}{remedy}"
+    if summary["classes"]:
         counts = [f"{name} {count}" for name, count in list(summary["classes"].items())[:CLASSES]]
         rows["classes"] = ", ".join(counts) + (" …" if len(summary["classes"]) > CLASSES else "")
         rows["mean confidence"] = percent(summary["mean_confidence"])

@@ -42,6 +42,7 @@ class Outcome:
     warmup_seconds: float
     learning: str  # learners, steps, source views and rates, in words
     proof: Scan | None = None  # under strict burning: the search of the process memory for a test query
+    ledger: str | None = None  # the id of the ledger with its receipts
 
     def result(self) -> dict[str, Any]:
         """The content of `result.json`. Accuracies are fractions."""
@@ -76,6 +77,7 @@ class Outcome:
             "warmup_seconds": self.warmup_seconds,
             "peak_rss_mb": peak_memory(),
             "proof": self.proof.as_numbers() if self.proof else None,
+            "ledger": self.ledger,
             "data_stamp": self.benchmark.stamp,
             "protocol": self.protocol(),
             "settings": self.settings.model_dump(mode="json"),

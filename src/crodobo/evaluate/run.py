@@ -20,7 +20,6 @@ from crodobo.evaluate.report.drawing import check_report_packages
 from crodobo.evaluate.settings import RunSettings
 from crodobo.session.checkpoint import NAME as CHECKPOINT
 from crodobo.session.checkpoint import delete_checkpoint, differences
-from crodobo.session.prover import is_due
 from crodobo.session.session import Session
 
 EXHIBITED = 24  # samples of the qualitative figure
@@ -110,7 +109,7 @@ class RunStream:
                 saved = session.checkpoint()
                 remedy = "Run the same command to go on." if saved else "No checkpoint was written; start again."
                 raise Interrupted(f"Stopped after query {record.queries} of {self.queries}.", remedy)
-        if not is_due(settings.checkpoint_every, session.learned):  # else the last query has written it
+        if session.spacing.changed:  # else the last query has written it
             session.checkpoint()
 
     def outcome(self, session: Session) -> Outcome:
@@ -130,6 +129,7 @@ class RunStream:
             warmup_seconds=session.warmup_seconds,
             learning=session.method.in_words,
             proof=session.prover.scan,
+            ledger=session.ledger.id,
         )
 
     def _keep_exhibit(self, prediction: Prediction) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from crodobo.burn.levels import BURNED
 from crodobo.evaluate.comparison import Entry, Results
 from crodobo.evaluate.comparison.studies import STUDIES
 from crodobo.evaluate.report.comparison_page import write_comparison
@@ -87,8 +88,21 @@ def test_the_page_needs_nothing_from_outside(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
     sources = re.findall(r'(?:src|href)="([^"]{0,60})', html)
     assert sources
-    assert all(source.startswith(("data:image/png;base64,", "runs/")) for source in sources)
+    assert all(source.startswith(("#", "runs/")) for source in sources)
     assert "http" not in re.sub(r'"data:[^"]*"', "", html)
+
+
+def test_the_protocol_says_which_entries_were_not_burned(fabricate: Fabricate, tmp_path: Path) -> None:
+    entries = [Entry("ent", "ENT", "ent"), Entry("dan", "DAN", "dan"), Entry("conda", "ConDA", "conda")]
+    results = fabricate(entries, {"ent": [50.0], "dan": [50.0], "conda": [60.0]})
+    for row in results.rows:
+        burned = BURNED["off" if row.keeps_target else "standard"]
+        row.online[0]["protocol"] |= {"burned": burned, "learning": row.entry.key}
+    write_comparison(results)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"{BURNED['standard']} (ENT, DAN); {BURNED['off']} (ConDA)" in html
+    assert "learning" not in results.protocol, "each has its own"
+    assert results.protocol["order"] == "adapt-then-predict"
 
 
 def test_failures_are_shown_and_escaped(page: Path) -> None:
@@ -110,7 +124,7 @@ def test_the_page_of_a_study_has_its_figures_and_description(fabricate: Fabricat
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Study tau on glyphs" in html
     assert "<h2>Sensitivity</h2>" in html
-    assert html.count("data:image/png;base64,") == 2
+    assert html.count("<svg") == 2
     assert (tmp_path / "sensitivity.png").read_bytes().startswith(b"\x89PNG")
     assert not read(html).open
 

@@ -41,10 +41,27 @@ def test_the_page_is_well_formed(page: str) -> None:
 
 
 def test_the_page_needs_nothing_from_outside(page: str) -> None:
-    sources = re.findall(r'(?:src|href)="([^"]{0,30})', page)
-    assert len(sources) == 2
-    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    sources = set(re.findall(r'(?:src|href)="(data:image/png;base64,|[^"]*)', page))
+    assert all(source.startswith(("data:", "#")) for source in sources), "images and marks in the figures"
     assert "http" not in re.sub(r'"data:[^"]*"', "", page)
+
+
+def test_the_figures_take_the_colours_of_the_page(page: str) -> None:
+    assert page.count("<svg") == 2
+    assert "<img" not in page
+    figures = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    assert "currentColor" in figures
+    assert "#ffffff" not in figures
+    ids = re.findall(r'<(?!path|clipPath|image)[a-z]+ [^>]*id="([^"]+)"', figures)
+    assert not ids, "an id of one figure must not be that of another"
+
+
+def test_settings_have_the_value_that_was_used(page: str) -> None:
+    rows = dict(re.findall(r"<tr><td>([^<]*)</td><td>([^<]*)</td></tr>", page))
+    expected = {"image size": "32", "queries": "2", "stream seed": "0", "backbone lr scale": "1.0", "weights": "none"}
+    assert {name: rows[name] for name in expected} == expected
+    assert "default" not in rows.values()
+    assert "None" not in rows.values()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
+from crodobo.cli.comparison import print_table
 from crodobo.evaluate.report.table import Cell, Column, Row, Table
 
 
@@ -118,9 +119,20 @@ def test_values_that_look_the_same_are_equally_good() -> None:
 @pytest.mark.parametrize("detailed", [True, False])
 def test_the_terminal_can_omit_details(table: Table, detailed: bool) -> None:
     console = Console(width=120, file=io.StringIO(), record=True)
-    console.print(table.to_terminal(detailed))
+    console.print((table if detailed else table.without_details()).to_terminal())
     text = console.export_text()
     assert ("a|b" in text) == detailed
     assert "50.0 ± 0.3" in text
     assert "keeper†" in text
     assert "† keeps 100 % of it." in text
+
+
+def test_a_table_wider_than_the_terminal_is_printed_in_parts_and_no_number_is_cut() -> None:
+    columns = [Column(f"x{number}", f"τ {number}", "highest") for number in range(12)]
+    rows = [Row(name, [Cell(40.0 + number, 1.5) for number in range(12)]) for name in ("online", "one-pass")]
+    console = Console(width=80, file=io.StringIO(), record=True)
+    assert print_table(console, Table("Sensitivity", "metric", columns, rows, ["A note."]))
+    text = console.export_text()
+    assert "…" not in text
+    assert all(f"{40 + number}.0 ± 1.5" in text for number in range(12))
+    assert (text.count("Sensitivity"), text.count("A note."), text.count("metric")) == (1, 1, 3)

@@ -50,9 +50,23 @@ class Results:
 
     @property
     def protocol(self) -> dict[str, str]:
-        """The protocol of the runs. It is the same for all, apart from the settings of an entry."""
-        results = (result for row in self.rows for result in row.online.values())
-        return dict(next(results, {}).get("protocol", {}))
+        """The protocol of the runs. Where entries differ, it names the entries of each value."""
+        each: dict[str, dict[str, list[str]]] = {}  # part of the protocol: its values, with the entries that have them
+        for row in self.rows:
+            for part, value in next(iter(row.online.values()), {}).get("protocol", {}).items():
+                each.setdefault(part, {}).setdefault(value, []).append(row.entry.label)
+        return {part: _describe(values) for part, values in each.items() if part != "learning" or len(values) == 1}
+
+
+def _describe(values: dict[str, list[str]]) -> str:
+    """One value as it is, several with the entries that have them.
+
+    >>> _describe({"overwritten": ["DAN", "ENT"], "kept": ["ConDA"]})
+    'overwritten (DAN, ENT); kept (ConDA)'
+    """
+    if len(values) == 1:
+        return next(iter(values))
+    return "; ".join(f"{value} ({', '.join(labels)})" for value, labels in values.items())
 
 
 def collect_results(plan: Plan, problems: dict[str, str]) -> Results:

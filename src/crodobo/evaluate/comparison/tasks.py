@@ -72,8 +72,8 @@ class PipeObserver(Observer):
         self._sent = 0.0
         self._lock = threading.Lock()  # warm-up steps are reported from the learners' threads
 
-    def warming_up(self, steps: int) -> None:
-        self.begin(steps, "warm-up")
+    def warming_up(self, steps: int, learners: int = 1, rounds: int = 1) -> None:
+        self.begin(steps * learners * rounds, "warm-up")
 
     def warmed_up_step(self) -> None:
         with self._lock:

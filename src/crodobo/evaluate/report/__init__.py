@@ -9,8 +9,8 @@ from typing import Any
 
 from crodobo.core.metrics import QueryRecord
 from crodobo.evaluate.outcome import Outcome
-from crodobo.evaluate.report.drawing import check_report_packages
-from crodobo.evaluate.report.run_figures import draw_curve, draw_exhibit
+from crodobo.evaluate.report.drawing import check_report_packages, to_png
+from crodobo.evaluate.report.run_figures import draw_curve
 from crodobo.evaluate.report.run_page import render_run
 from crodobo.methods import Method
 from crodobo.session.model import save_model
@@ -28,8 +28,8 @@ def write_results(folder: Path, outcome: Outcome, method: Method) -> dict[str, A
     (folder / "result.json").unlink(missing_ok=True)
     write_atomically(folder / "curve.csv", curve_table(outcome))
     write_atomically(folder / "predictions.csv", prediction_table(outcome))
-    write_atomically(folder / "curve.png", curve)
-    write_atomically(folder / "report.html", render_run(outcome, result, curve, draw_exhibit(outcome)))
+    write_atomically(folder / "curve.png", to_png(curve))
+    write_atomically(folder / "report.html", render_run(outcome, method, result, curve))
     save_model(folder / "model.safetensors", method)
     write_atomically(folder / "result.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     return result

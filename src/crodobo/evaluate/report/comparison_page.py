@@ -1,16 +1,21 @@
 """The files of a comparison: tables, figures, and a page with sortable tables."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crodobo.evaluate.comparison.plan import Plan
 from crodobo.evaluate.comparison.results import Results
 from crodobo.evaluate.comparison.studies import Study
 from crodobo.evaluate.report.comparison_figures import draw_sensitivity, draw_streams
 from crodobo.evaluate.report.comparison_tables import cost_table, main_table, study_table
-from crodobo.evaluate.report.run_page import data_url, load_template
+from crodobo.evaluate.report.drawing import to_png, to_svg
+from crodobo.evaluate.report.run_page import load_template
+from crodobo.evaluate.report.shown_settings import in_words
 from crodobo.evaluate.report.table import Table
 from crodobo.storage.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def write_comparison(results: Results, study: Study | None = None) -> Table:
@@ -18,9 +23,10 @@ def write_comparison(results: Results, study: Study | None = None) -> Table:
     folder = results.plan.folder
     table = study_table(results, study) if study else main_table(results)
     costs = cost_table(results)
-    figures = {"streaming.png": draw_streams(results)}
+    drawn = {"streaming.png": draw_streams(results)}
     if study:
-        figures["sensitivity.png"] = draw_sensitivity(results, study)
+        drawn["sensitivity.png"] = draw_sensitivity(results, study)
+    figures = {name: figure for name, figure in drawn.items() if figure}
     for name, text in (
         ("table.csv", table.to_csv()),
         ("table.md", table.to_markdown()),
@@ -31,9 +37,8 @@ def write_comparison(results: Results, study: Study | None = None) -> Table:
         ("report.html", render(results, study, [table, costs], figures)),
     ):
         write_atomically(folder / name, text)
-    for name, png in figures.items():
-        if png:
-            write_atomically(folder / name, png)
+    for name, figure in figures.items():
+        write_atomically(folder / name, to_png(figure))
     return table
 
 
@@ -75,17 +80,17 @@ def _settings(plan: Plan) -> dict[str, Any]:
     return shared | (data.model_dump(mode="json", exclude_defaults=True) if data else {})
 
 
-def render(results: Results, study: Study | None, tables: list[Table], figures: dict[str, bytes | None]) -> str:
+def render(results: Results, study: Study | None, tables: list[Table], figures: "dict[str, Figure]") -> str:
     """The page: sortable tables, figures, failures, protocol and settings."""
     plan = results.plan
     return load_template("comparison.html").render(
         title=f"Study {study.name} on {plan.benchmark}" if study else f"Methods compared on {plan.benchmark}",
         lead=f"{study.shows[0].upper()}{study.shows[1:]}." if study else "",
         tables=tables,
-        figures={name: data_url(png) for name, png in figures.items() if png},
+        figures={name: to_svg(figure) for name, figure in figures.items()},
         problems=results.problems,
         protocol=results.protocol,
-        settings={"seeds": ", ".join(map(str, plan.seeds))} | _settings(plan),
+        settings={"seeds": ", ".join(map(str, plan.seeds))} | in_words(_settings(plan)),
         runs=[
             (row.entry.label, [(seed, f"runs/{row.entry.key}-seed{seed}/report.html") for seed in row.online])
             for row in results.rows

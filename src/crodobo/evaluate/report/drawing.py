@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import re
 from typing import TYPE_CHECKING
 
 from crodobo.errors import CrodoboError
@@ -30,6 +31,21 @@ def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def to_svg(figure: "Figure") -> str:
+    """The figure as an SVG element for a page, whose colours it takes: transparent, with the page's ink and blue."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "crodobo"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = re.sub(r"<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg[svg.index("<svg") :])
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # two figures of one page would have the same
+    size = re.compile(r'(<svg[^>]*?) (?:width|height)="[^"]*pt"')
+    svg = size.sub(r"\1", size.sub(r"\1", svg))
+    return svg.replace("#000000", "currentColor").replace(BLUE, "var(--blue)")
 
 
 def to_png(figure: "Figure") -> bytes:

@@ -6,23 +6,24 @@ import torch
 from torch import Tensor
 
 from crodobo.evaluate.outcome import Outcome
-from crodobo.evaluate.report.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, new_figure, to_png
+from crodobo.evaluate.report.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-RIGHT, WRONG, NEUTRAL = GREEN, "#c0392b", "#555555"
+RIGHT, WRONG, NEUTRAL = GREEN, "#c0392b", "#7a828c"
 SHOWN = 24  # target samples in the figure of a query
 TITLE, WIDTH, HEIGHT, SIDE = 1.2, 0.44, 0.66, 0.41  # inches: title of a row, cell of a sample, longer side of an image
 
 
-def draw_curve(outcome: Outcome) -> bytes:
-    """Online accuracy over the stream, with the accuracy, kept pseudo-labels and agreement of each query. PNG."""
+def draw_curve(outcome: Outcome) -> "Figure":
+    """Online accuracy over the stream, with the accuracy, kept pseudo-labels and agreement of each query."""
     from matplotlib.ticker import MaxNLocator
 
     rows, result = outcome.record.rows, outcome.result()
     queries = [row.query for row in rows]
-    figure, axes = new_figure(8, 4.2)
+    figure, axes = new_figure(5.8, 4.6)
     of_query = [100 * row.correct / row.samples for row in rows]
     axes.plot(queries, of_query, ".", color=GREY, ms=5, label="accuracy of the query")
     lines = {"kept": (ORANGE, "pseudo-labels kept"), "agreement": (GREEN, "agreement of the learners")}
@@ -40,14 +41,14 @@ def draw_curve(outcome: Outcome) -> bytes:
     axes.set(xlabel=f"query (of {outcome.settings.query_size} samples)", ylabel="%", ylim=(0, 102))
     learners = f"{result['learners']} learner{'s' if result['learners'] > 1 else ''}"
     title = f"{result['method']}, {learners}, on {result['benchmark']}: {outcome.benchmark.description}"
-    axes.set_title(title, fontsize=10)
-    axes.legend(loc="best", fontsize=8, framealpha=0.9)
+    axes.set_title(title, fontsize=10, wrap=True)
+    figure.legend(loc="outside lower center", fontsize=9, frameon=False, ncols=2)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return to_png(figure)
+    return figure
 
 
-def draw_exhibit(outcome: Outcome) -> bytes | None:
-    """The paper's qualitative figure: source samples, a row for each learner, then target samples and predictions. PNG.
+def draw_exhibit(outcome: Outcome) -> "Figure | None":
+    """The paper's qualitative figure: source samples, a row for each learner, then target samples and predictions.
 
     Only for benchmarks. The images come from the benchmark, which keeps them; the query itself is erased.
     """
@@ -76,7 +77,7 @@ def draw_exhibit(outcome: Outcome) -> bytes | None:
     colours = [RIGHT if guess == label else WRONG for guess, label in zip(predicted, labels, strict=True)]
     title = f"target, query {outcome.exhibit.query}"
     _draw_row(axes, len(bootstraps), outcome.benchmark.images[targets], names, colours, title)
-    return to_png(figure)
+    return figure
 
 
 def _draw_row(axes: "Axes", number: int, images: Tensor, names: list[str], colours: list[str], title: str) -> None:

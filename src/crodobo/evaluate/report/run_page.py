@@ -1,17 +1,21 @@
 """The report of a run: one HTML page that contains everything."""
 
-import base64
 from typing import TYPE_CHECKING, Any
 
 from crodobo.evaluate.outcome import Outcome
+from crodobo.evaluate.report.drawing import to_svg
+from crodobo.evaluate.report.run_figures import draw_exhibit
+from crodobo.evaluate.report.shown_settings import settings_in_effect
+from crodobo.methods import Method
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from matplotlib.figure import Figure
 
 
-def render_run(outcome: Outcome, result: dict[str, Any], curve: bytes, exhibit: bytes | None) -> str:
+def render_run(outcome: Outcome, method: Method, result: dict[str, Any], curve: "Figure") -> str:
     """The page: numbers, curve, classes, confusion matrix, the qualitative figure, protocol and settings."""
-    settings = {name: value for name, value in result["settings"].items() if name != "options"}
+    exhibit = draw_exhibit(outcome)
     counts = outcome.record.confusion.counts.tolist()
     return load_template("run.html").render(
         result=result,
@@ -19,9 +23,9 @@ def render_run(outcome: Outcome, result: dict[str, Any], curve: bytes, exhibit: 
         classes=outcome.benchmark.source.classes,
         class_samples=[sum(row) for row in counts],
         confusion=[[(count, count / max(1, sum(row))) for count in row] for row in counts],
-        settings=settings | result["settings"]["options"],
-        curve=data_url(curve),
-        exhibit=data_url(exhibit) if exhibit else None,
+        settings=settings_in_effect(outcome, method),
+        curve=to_svg(curve),
+        exhibit=to_svg(exhibit) if exhibit else None,
     )
 
 
@@ -38,8 +42,3 @@ def load_template(name: str) -> "Template":
     )
     environment.filters["percent"] = lambda value: "–" if value is None else f"{100 * value:.1f} %"
     return environment.get_template(name)
-
-
-def data_url(png: bytes) -> str:
-    """A picture as an address that contains it."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"

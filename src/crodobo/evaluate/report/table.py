@@ -126,16 +126,23 @@ class Table:
         lines += [rf"  \\ {{\footnotesize {_latex(note)}}}" for note in self.notes]
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
-    def to_terminal(self, detailed: bool = True) -> RichTable:
-        """A table for rich, with or without the columns of details."""
-        shown = [number for number, column in enumerate(self.columns) if detailed or not column.detail]
+    def without_details(self) -> "Table":
+        """The same table without the columns of details."""
+        return self.only([number for number, column in enumerate(self.columns) if not column.detail])
+
+    def only(self, numbers: list[int]) -> "Table":
+        """The same table with some of its columns."""
+        rows = [replace(row, cells=[row.cells[number] for number in numbers]) for row in self.rows]
+        return replace(self, columns=[self.columns[number] for number in numbers], rows=rows)
+
+    def to_terminal(self) -> RichTable:
+        """A table for rich."""
         table = RichTable(title=self.caption, title_justify="left", caption_justify="left")
         table.add_column(self.head, no_wrap=True)
-        for number in shown:
-            table.add_column(self.columns[number].title, justify="right", no_wrap=True)
+        for column in self.columns:
+            table.add_column(column.title, justify="right", no_wrap=True)
         for row in self.rows:
-            texts = self._texts(row, "[bold]{}[/bold]")
-            table.add_row(row.label + row.mark, *(texts[number] for number in shown))
+            table.add_row(row.label + row.mark, *self._texts(row, "[bold]{}[/bold]"))
         table.caption = "\n".join(self.notes) or None
         return table
 

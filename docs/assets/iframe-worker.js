@@ -1,0 +1,27 @@
+// Browsers refuse workers on pages that are opened as files. There, the theme's search runs in a hidden frame instead.
+
+if (location.protocol === "file:") {
+  window.IFrameWorker = class extends EventTarget {
+    constructor(url) {
+      super();
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      document.body.append(frame);
+      this.inside = frame.contentWindow;
+      this.inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      const script = frame.contentDocument.createElement("script");
+      script.src = url;
+      this.ready = new Promise((loaded) => script.addEventListener("load", loaded));
+      frame.contentDocument.body.append(script);
+    }
+
+    postMessage(data) {
+      this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })));
+    }
+
+    terminate() {
+      this.inside.frameElement.remove();
+    }
+  };
+  window.Worker = window.IFrameWorker;
+}
